@@ -1,0 +1,62 @@
+import { now } from './monotonic';
+
+/** Something that wants to be called from time to time for as long as it lives. */
+export interface Beating {
+  /** When `beat` is due, on the monotonic clock; `Infinity` for never again. */
+  readonly nextBeatAt: number;
+  beat(time: number): void;
+}
+
+/** Two beats are at least this far apart, so that thousands of claims do not make thousands of timers. */
+const MIN_INTERVAL_MS = 5;
+
+/** Node fires a timer of 2^31 ms or more after 1 ms. */
+const MAX_INTERVAL_MS = 2 ** 31 - 1;
+
+/**
+ * One unref'd timer for all claims of a process. Whoever leaves before its first beat is due costs a set entry and no timer.
+ */
+export class Heartbeat {
+  private readonly members = new Set<Beating>();
+  private timer: NodeJS.Timeout | undefined;
+  private timerAt = Infinity;
+
+  get size(): number {
+    return this.members.size;
+  }
+
+  add(member: Beating): void {
+    this.members.add(member);
+    this.armFor(member.nextBeatAt);
+  }
+
+  remove(member: Beating): void {
+    this.members.delete(member);
+  }
+
+  /** To be called by a member whose `nextBeatAt` came nearer. */
+  armFor(time: number): void {
+    if (time >= this.timerAt) return;
+    clearTimeout(this.timer);
+    this.timerAt = time;
+    const delay = Math.min(MAX_INTERVAL_MS, Math.max(MIN_INTERVAL_MS, time - now()));
+    this.timer = setTimeout(() => this.tick(), delay).unref();
+  }
+
+  private tick(): void {
+    this.timer = undefined;
+    this.timerAt = Infinity;
+    const time = now();
+    let next = Infinity;
+    for (const member of this.members) {
+      if (member.nextBeatAt <= time) member.beat(time);
+      if (member.nextBeatAt < next) next = member.nextBeatAt;
+    }
+    if (next < Infinity) this.armFor(next);
+  }
+
+  close(): void {
+    clearTimeout(this.timer);
+    this.members.clear();
+  }
+}

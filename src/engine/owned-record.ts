@@ -1,0 +1,57 @@
+import type {
+  ClaimRequest,
+  Completion,
+  IdempotencyRecord,
+  IdempotencyStorage,
+  OnLapse,
+} from '../storage/storage';
+import type { StorageCalls } from './storage-calls';
+
+/** A record as the owner of one token sees it: every call is limited in time and carries that token. */
+export class OwnedRecord {
+  constructor(
+    private readonly storage: IdempotencyStorage,
+    private readonly calls: StorageCalls,
+    readonly recordKey: string,
+    readonly claim: ClaimRequest,
+  ) {}
+
+  /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
+  create(): Promise<IdempotencyRecord | undefined> {
+    const { storage, calls, recordKey, claim } = this;
+    return calls.within(
+      () => storage.create(recordKey, claim),
+      late => {
+        if (late === undefined) void this.release().catch(() => undefined);
+      },
+    );
+  }
+
+  /** Claims the key again under the same token: a row that got lost, or one whose `onLapse` changes. */
+  reclaim(onLapse: OnLapse): Promise<IdempotencyRecord | undefined> {
+    const { storage, calls, recordKey, claim } = this;
+    return calls.within(() => storage.create(recordKey, { ...claim, onLapse }));
+  }
+
+  extend(leaseMs: number): Promise<boolean> {
+    const { storage, calls, recordKey, claim } = this;
+    return calls.within(() => storage.extend(recordKey, claim.token, leaseMs));
+  }
+
+  /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
+  async complete(completion: Completion): Promise<boolean> {
+    if (await this.tryComplete(completion)) return true;
+    const inTheWay = await this.reclaim(this.claim.onLapse);
+    return inTheWay === undefined && this.tryComplete(completion);
+  }
+
+  release(): Promise<boolean> {
+    const { storage, calls, recordKey, claim } = this;
+    return calls.within(() => storage.release(recordKey, claim.token));
+  }
+
+  private tryComplete(completion: Completion): Promise<boolean> {
+    const { storage, calls, recordKey, claim } = this;
+    return calls.within(() => storage.complete(recordKey, claim.token, completion, claim.ttlMs));
+  }
+}

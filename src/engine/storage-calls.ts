@@ -1,0 +1,78 @@
+import { StorageUnavailableError } from '../idempotency.errors';
+import type { MaybePromise } from '../storage/storage';
+import { now } from './monotonic';
+
+interface PendingCall {
+  readonly expiresAt: number;
+  readonly expire: () => void;
+}
+
+/**
+ * Gives every storage call the same time limit. One unref'd timer serves all calls in flight: with one limit they expire
+ * in the order in which they began, so a call costs a set entry instead of a timer.
+ */
+export class StorageCalls {
+  private readonly pending = new Set<PendingCall>();
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly limitMs: number) {}
+
+  /**
+   * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`.
+   * A storage that throws at once equals one that rejects.
+   */
+  async within<T>(call: () => MaybePromise<T>, late?: (result: T) => void): Promise<T> {
+    const result = call();
+    return isPromise(result) ? this.watch(result, late) : result;
+  }
+
+  private watch<T>(promise: Promise<T>, late?: (result: T) => void): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const call: PendingCall = {
+        expiresAt: now() + this.limitMs,
+        expire: () =>
+          reject(
+            new StorageUnavailableError({
+              cause: new Error(`The storage did not answer within ${this.limitMs} ms (\`storageTimeout\`).`),
+            }),
+          ),
+      };
+      this.pending.add(call);
+      this.timer ??= this.arm(this.limitMs);
+      promise.then(
+        result => (this.pending.delete(call) ? resolve(result) : late?.(result)),
+        (error: unknown) => {
+          this.pending.delete(call);
+          reject(error instanceof Error ? error : new Error(String(error)));
+        },
+      );
+    });
+  }
+
+  private arm(delayMs: number): NodeJS.Timeout {
+    // Replies may wait in the socket after a blocked event loop: setImmediate lets them be read before calls expire.
+    return setTimeout(() => setImmediate(() => this.expireDue()), delayMs).unref();
+  }
+
+  private expireDue(): void {
+    this.timer = undefined;
+    const time = now();
+    for (const call of this.pending) {
+      if (call.expiresAt > time) {
+        this.timer = this.arm(call.expiresAt - time);
+        return;
+      }
+      this.pending.delete(call);
+      call.expire();
+    }
+  }
+
+  /** Stops the timer; calls in flight are no longer limited. */
+  close(): void {
+    clearTimeout(this.timer);
+  }
+}
+
+function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
+  return typeof (value as { then?: unknown } | undefined)?.then === 'function';
+}

@@ -1,0 +1,157 @@
+import { types } from 'node:util';
+import { digestOf, taggedPart } from '../digest';
+import { BodyUnreadableError } from '../idempotency.errors';
+import type { MaybePromise } from '../storage/storage';
+import { canonicalJson } from './canonical';
+import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
+import type { HeaderSource } from './key';
+import { multipartText } from './multipart';
+
+/** State of the Node request, HTTP/1 or HTTP/2. */
+interface NodeRequest {
+  readonly rawHeaders?: readonly string[];
+  readonly httpVersionMajor?: number;
+  /** Whether anybody has read from the request. */
+  readonly readableDidRead?: boolean;
+  readonly stream?: { readonly endAfterHeaders?: boolean };
+}
+
+/** What the body part of a fingerprint needs of an Express request or a FastifyRequest. */
+export interface BodySource extends HeaderSource, NodeRequest {
+  readonly body?: unknown;
+  /** The bytes below the parsed body, after content coding; only with `rawBody: true`. */
+  readonly rawBody?: unknown;
+  /** Uploads, as multer and Nest's interceptors leave them. Functions here are methods of @fastify/multipart. */
+  readonly file?: unknown;
+  readonly files?: unknown;
+  readonly raw?: NodeRequest;
+}
+
+const NO_BODY = '-';
+
+/** Media type in lower case, without parameters (RFC 9110, 8.3.1); `''` where there is none. */
+export function contentTypeOf(request: HeaderSource): string {
+  const header = request.headers['content-type'];
+  if (typeof header !== 'string') return '';
+  const end = header.indexOf(';');
+  return (end === -1 ? header : header.slice(0, end)).trim().toLowerCase();
+}
+
+/**
+ * The parsed body, tagged by its kind: none, text, bytes, form or JSON. With `request.rawBody` the numbers of a JSON body
+ * are compared exactly; the part of any other body does not depend on it.
+ *
+ * @throws BodyUnreadableError (or rejects with it) where there is a body and nobody parsed it
+ */
+export function bodyPart(request: BodySource): MaybePromise<string> {
+  const { body } = request;
+  if (isEmpty(body) && !hasContent(request)) return NO_BODY;
+  if (typeof body === 'string' && !isJson(request)) return `t${taggedPart(body)}`;
+  if (types.isUint8Array(body)) return `b${digestOf(body)}`;
+  const contentType = contentTypeOf(request);
+  if (contentType.startsWith('multipart/')) {
+    const text = multipartText(request, contentType);
+    return typeof text === 'string' ? `m${text}` : text.then(form => `m${form}`);
+  }
+  if (body === undefined || isStream(body) || isUnparsedObject(request, contentType)) {
+    throw notParsed(contentType);
+  }
+  return `j${jsonText(request)}`;
+}
+
+/**
+ * The bytes of the body, for `fingerprint: 'raw'`.
+ *
+ * @throws BodyUnreadableError where there is a body and nobody kept its bytes
+ */
+export function bytesPart(request: BodySource): string {
+  const bytes = types.isUint8Array(request.rawBody) ? request.rawBody : request.body;
+  if (types.isUint8Array(bytes)) return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}`;
+  if (!hasContent(request)) return NO_BODY;
+  throw new BodyUnreadableError(
+    `The bytes of the ${nameOf(contentTypeOf(request))} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
+  );
+}
+
+/** Whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
+function hasContent(request: BodySource): boolean {
+  const { headers } = request;
+  if (headers['transfer-encoding'] !== undefined) return true;
+  if (Number(headers['content-length'] ?? 0) > 0) return true;
+  const node: NodeRequest = request.raw ?? request;
+  // HTTP/2 needs neither header: content follows unless the headers end the stream.
+  return (node.httpVersionMajor ?? 1) >= 2 && node.stream?.endAfterHeaders === false;
+}
+
+function isEmpty(body: unknown): boolean {
+  if (body === undefined || body === null || body === '') return true;
+  return types.isUint8Array(body) ? body.length === 0 : isEmptyObject(body);
+}
+
+function isEmptyObject(body: unknown): boolean {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return false;
+  // The name of the first member is not needed, only that there is one.
+  for (const _name in body) return false;
+  return true;
+}
+
+function isStream(body: unknown): boolean {
+  return typeof (body as { pipe?: unknown } | null)?.pipe === 'function';
+}
+
+/**
+ * Whether `{}` only stands for a body that nobody parsed: body-parser 1 (Express 4) sets it before it looks at the content
+ * type, and `_body` once it has parsed. body-parser 2 (Express 5) and Fastify leave `undefined` instead.
+ */
+function isUnparsedObject(request: BodySource, contentType: string): boolean {
+  if (!isEmptyObject(request.body)) return false;
+  if ((request as { _body?: unknown })._body === true || request.rawBody !== undefined) return false;
+  const node: NodeRequest = request.raw ?? request;
+  const hasUsualParser = isJson(request) || contentType === 'application/x-www-form-urlencoded';
+  return !(hasUsualParser && node.readableDidRead === true);
+}
+
+function isJson(request: HeaderSource): boolean {
+  const contentType = contentTypeOf(request);
+  return contentType.endsWith('/json') || contentType.endsWith('+json');
+}
+
+function jsonText(request: BodySource): string {
+  const { body, rawBody } = request;
+  if (!types.isUint8Array(rawBody) || !isJson(request) || !isUtf8(request)) return canonicalJson(body);
+  const bytes = Buffer.from(rawBody.buffer, rawBody.byteOffset, rawBody.byteLength);
+  if (!mayHoldInexactNumbers(bytes.toString('latin1', startOfText(bytes)))) return canonicalJson(body);
+  return exactText(bytes.toString('utf8')) ?? canonicalJson(body);
+}
+
+/** `undefined` where the application's parser reads more than JSON. */
+function exactText(text: string): string | undefined {
+  try {
+    return canonicalJsonText(text);
+  } catch (error) {
+    if (error instanceof BodyUnreadableError) return undefined;
+    throw error;
+  }
+}
+
+/** Behind a byte order mark, which parsers drop and which would hide a number at the start. */
+function startOfText(bytes: Buffer): number {
+  return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
+}
+
+function isUtf8(request: HeaderSource): boolean {
+  const header = request.headers['content-type'];
+  const charset = typeof header === 'string' ? /;[ \t]*charset="?([^\s;"]*)/i.exec(header)?.[1] : undefined;
+  return charset === undefined || /^(?:utf-?8|us-ascii)$/i.test(charset);
+}
+
+function notParsed(contentType: string): BodyUnreadableError {
+  return new BodyUnreadableError(
+    `The ${nameOf(contentType)} body was not parsed, so this request cannot be told from others. Send a content type that this operation accepts. In the application: register a parser for this content type, or give the route its own \`fingerprint\`.`,
+  );
+}
+
+/** The client's content type, as far as it is safe to show. */
+function nameOf(contentType: string): string {
+  return /^[\w.+-]{1,64}\/[\w.+-]{1,64}$/.test(contentType) ? contentType : 'untyped';
+}

@@ -1,0 +1,25 @@
+import { noteSentPayload } from './capture';
+import type { FastifyReplyLike } from './raw-response';
+import { replayedPayload } from './replay';
+
+type Done = (error: Error | null, payload?: unknown) => void;
+type OnSend = (request: unknown, reply: FastifyReplyLike, payload: unknown, done: Done) => void;
+
+interface FastifyAdapterLike {
+  getType(): string;
+  getInstance(): { addHook(name: 'onSend', hook: OnSend): unknown };
+}
+
+/**
+ * Adds the hook at which Fastify answers are captured and replays enter: after the handler, its filters and the hooks that
+ * the application added before, and before compression and other plugins, which so run for first answers and replays alike.
+ */
+export function addReplayHook(adapter: FastifyAdapterLike | undefined): void {
+  if (adapter?.getType() === 'fastify') adapter.getInstance().addHook('onSend', onSend);
+}
+
+/** With a callback: an asynchronous hook would let a handler that sends twice replace its first answer. */
+const onSend: OnSend = (_request, reply, payload, done) => {
+  noteSentPayload(reply, payload);
+  done(null, replayedPayload(reply) ?? payload);
+};

@@ -1,0 +1,61 @@
+/**
+ * Headers that are never stored: they belong to one response, one connection or one caller (RFC 9110, 6.6.1 and 7.6.1), so
+ * a replay carries the current request's own. A name that ends in `*` stands for every header that begins with it.
+ */
+export const NEVER_STORED_HEADERS: readonly string[] = Object.freeze([
+  'set-cookie',
+  'set-cookie2',
+  'authorization',
+  'authentication-info',
+  'proxy-authenticate',
+  'proxy-authentication-info',
+  'proxy-authorization',
+  'www-authenticate',
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'content-encoding',
+  'content-length',
+  'date',
+  'age',
+  'via',
+  'server',
+  'server-timing',
+  'retry-after',
+  'ratelimit*',
+  'x-ratelimit*',
+  'x-rate-limit*',
+  'access-control-*',
+  'request-id',
+  'x-request-id',
+  'x-correlation-id',
+  'x-amzn-trace-id',
+  'x-cloud-trace-context',
+  'traceparent',
+  'tracestate',
+  'traceresponse',
+  'idempotent-replayed',
+]);
+
+const EXACT = new Set(NEVER_STORED_HEADERS.filter(name => !name.endsWith('*')));
+const PREFIXES = NEVER_STORED_HEADERS.filter(name => name.endsWith('*')).map(name => name.slice(0, -1));
+
+/** Whether a header (lower case) may never be stored. */
+export function isNeverStored(name: string): boolean {
+  return EXACT.has(name) || PREFIXES.some(prefix => name.startsWith(prefix));
+}
+
+/** Adds the field names of one `Vary` value to another, each once (RFC 9110, 12.5.5). */
+export function mergeVary(current: string, added: string): string {
+  const names = new Map<string, string>();
+  for (const name of `${current},${added}`.split(',')) {
+    const trimmed = name.trim();
+    const lower = trimmed.toLowerCase();
+    if (trimmed !== '' && !names.has(lower)) names.set(lower, trimmed);
+  }
+  return [...names.values()].join(', ');
+}

@@ -1,0 +1,182 @@
+import { IdempotencyConfigurationError, KeyInvalidError, RequestFunctionError } from '../idempotency.errors';
+import { readStringItem } from './structured-string';
+
+/** What `readKey` needs of an Express request or a FastifyRequest. */
+export interface HeaderSource {
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  /** Names and values in turn, one pair a field line, as Node keeps them. */
+  readonly rawHeaders?: readonly string[];
+  /** The Node request below a FastifyRequest. */
+  readonly raw?: { readonly rawHeaders?: readonly string[] };
+}
+
+/** A compiled `keyFormat`. */
+export interface KeyFormat {
+  /** @throws RequestFunctionError where the application's predicate throws or gives no boolean */
+  readonly matches: (key: string) => boolean;
+  /** Completes the sentence "expected the key to be …". */
+  readonly description: string;
+}
+
+/** What makes a key acceptable. */
+export interface KeyRules {
+  /** UTF-16 code units after unescaping; a positive integer. */
+  readonly maxKeyLength: number;
+  /** Default: any printable ASCII. */
+  readonly keyFormat?: KeyFormat;
+}
+
+/** Room for RFC 9651 parameters, which count for nothing. */
+const MAX_PARAMETERS = 1024;
+const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+/**
+ * The key in a request header: an RFC 9651 String (`"k"`, parameters ignored) or the same characters bare. Both
+ * spellings are one key; apart from that, keys are compared exactly.
+ *
+ * Two field lines of the header are refused, also equal and empty ones, as RFC 9651, 4.2 asks of an Item; a comma within
+ * one line is part of a bare key.
+ *
+ * @param headerName in lower case
+ * @returns `undefined` where the header is absent
+ * @throws KeyInvalidError where it is there, but is no usable key
+ */
+export function readKey(request: HeaderSource, headerName: string, rules: KeyRules): string | undefined {
+  const value = request.headers[headerName];
+  if (value === undefined) return undefined;
+  const line = typeof value === 'string' ? value : onlyLineOf(value, headerName, rules);
+  // Every character of a key may be escaped. A longer line is refused unread, so it costs nothing.
+  if (line.length > 2 * rules.maxKeyLength + MAX_PARAMETERS) {
+    throw invalid(`the ${headerName} header`, `${line.length} characters`, rules);
+  }
+  // Node joins field lines with commas. Without one there is one line.
+  if (line.includes(',') && countLines(request, headerName) > 1) {
+    throw invalid(`the ${headerName} header`, 'more than one header line', rules);
+  }
+  const text = trimBlanks(line);
+  const key = text.startsWith('"') ? readStringItem(text) : text;
+  if (key === undefined) {
+    throw invalid(`the ${headerName} header`, 'a quoted string that RFC 9651 does not allow', rules);
+  }
+  return assertUsable(key, `the ${headerName} header`, rules, true);
+}
+
+/**
+ * Checks a key that an application's own code gives: a `key` function or a caller of `run()`. Any characters are allowed,
+ * apart from a key of white space alone.
+ *
+ * @throws KeyInvalidError where it is no string, empty, blank, too long, or of another format than `keyFormat`
+ */
+export function checkKey(value: unknown, rules: KeyRules): string {
+  if (typeof value === 'string') return assertUsable(value, 'the key', rules, false);
+  throw invalid('the key', value === null ? 'null' : `a value of type ${typeof value}`, rules, false);
+}
+
+/**
+ * Makes the option `keyFormat` a predicate. A `RegExp` has to match the whole key, whatever anchors it has, and its flags
+ * `g` and `y` count for nothing, so it keeps no state between keys. Its running time is its author's business: it sees at most
+ * `maxKeyLength` characters.
+ *
+ * @throws IdempotencyConfigurationError where the option is none of the three forms
+ */
+export function compileKeyFormat(
+  option: 'uuid' | RegExp | ((key: string) => boolean) | undefined,
+): KeyFormat | undefined {
+  if (option === undefined) return undefined;
+  if (option === 'uuid') return { matches: key => UUID.test(key), description: 'a UUID' };
+  if (option instanceof RegExp) return wholeMatch(option);
+  if (typeof option === 'function') {
+    return {
+      matches: key => askPredicate(option, key),
+      description: 'of the format that this service publishes',
+    };
+  }
+  throw new IdempotencyConfigurationError(
+    `Expected \`keyFormat\` to be 'uuid', a RegExp or a function, got ${JSON.stringify(option) ?? typeof option}`,
+  );
+}
+
+function wholeMatch(pattern: RegExp): KeyFormat {
+  const flags = pattern.flags.replace(/[gy]/g, '');
+  // Sticky at 0 is the start of the key and (?![^]) its end, also under the flag `m`, which moves ^ and $.
+  const anchored = new RegExp(`(?:${pattern.source})(?![^])`, `${flags}y`);
+  return {
+    matches: key => {
+      anchored.lastIndex = 0;
+      return anchored.test(key);
+    },
+    description: `of the format ${pattern.source}`,
+  };
+}
+
+function askPredicate(predicate: (key: string) => unknown, key: string): boolean {
+  let answer: unknown;
+  try {
+    answer = predicate(key);
+  } catch (error) {
+    throw new RequestFunctionError('key', 'the `keyFormat` function threw', error);
+  }
+  // A promise would be truthy and let every key pass.
+  if (typeof answer === 'boolean') return answer;
+  throw new RequestFunctionError(
+    'key',
+    `the \`keyFormat\` function returned ${typeof answer} instead of a boolean`,
+  );
+}
+
+function onlyLineOf(lines: readonly string[], headerName: string, rules: KeyRules): string {
+  const [line] = lines;
+  if (lines.length === 1 && typeof line === 'string') return line;
+  throw invalid(`the ${headerName} header`, 'more than one header line', rules);
+}
+
+function countLines(request: HeaderSource, headerName: string): number {
+  const rawHeaders = (request.raw ?? request).rawHeaders ?? [];
+  let lines = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at];
+    if (name?.length === headerName.length && name.toLowerCase() === headerName) lines += 1;
+  }
+  return lines;
+}
+
+// RFC 9110, 5.6.3: optional white space is space and tab. `trim()` would also take characters that make a key invalid.
+function trimBlanks(text: string): string {
+  let start = 0;
+  let end = text.length;
+  while (start < end && isBlank(text.charCodeAt(start))) start += 1;
+  while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1;
+  return text.slice(start, end);
+}
+
+function isBlank(unit: number): boolean {
+  return unit === 0x20 || unit === 0x09;
+}
+
+function assertUsable(key: string, subject: string, rules: KeyRules, asciiOnly: boolean): string {
+  const { maxKeyLength, keyFormat } = rules;
+  // Before anything that reads the key: a hostile one costs no more than its length field.
+  if (key.length > maxKeyLength) throw invalid(subject, `${key.length} characters`, rules, asciiOnly);
+  if (key.trim() === '')
+    throw invalid(subject, key === '' ? 'nothing' : 'white space only', rules, asciiOnly);
+  if (asciiOnly && !PRINTABLE_ASCII.test(key)) {
+    throw invalid(subject, 'control or non-ASCII characters', rules);
+  }
+  if (keyFormat !== undefined && !keyFormat.matches(key)) {
+    throw new KeyInvalidError(
+      `Expected ${subject} to be ${keyFormat.description}, got another format. Send a key of that format, and the same key with every retry.`,
+    );
+  }
+  return key;
+}
+
+/** Says what came in general terms: a key is never echoed. */
+function invalid(subject: string, got: string, rules: KeyRules, asciiOnly = true): KeyInvalidError {
+  const expected = asciiOnly
+    ? `one line of 1 to ${rules.maxKeyLength} printable ASCII characters, bare or as a quoted string (RFC 9651)`
+    : `a string of 1 to ${rules.maxKeyLength} characters`;
+  return new KeyInvalidError(
+    `Expected ${subject} to be ${expected}, got ${got}. Send a value that is unique to this operation, such as a UUID, and the same value with every retry.`,
+  );
+}

@@ -1,0 +1,141 @@
+import type { ExecutionContext } from '@nestjs/common';
+import { createSecretKey } from 'node:crypto';
+import type { RequestPlan } from '../engine/engine-parts';
+import { KeyMissingError, RequestFunctionError } from '../idempotency.errors';
+import type { RequestFunction } from '../idempotency.options';
+import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
+import { recordKeyOf } from '../record-key';
+import type { MaybePromise } from '../storage/storage';
+import type { DigestSecret } from '../digest';
+import {
+  algorithmOf,
+  fingerprintOwn,
+  fingerprintRequest,
+  fingerprintTarget,
+  type FingerprintSource,
+} from './fingerprint';
+import { checkKey, readKey, type HeaderSource } from './key';
+
+/** The platform's request, as far as plans are made of it. */
+export type HttpRequest = HeaderSource & FingerprintSource;
+
+/** Turns requests into plans. Pure: it touches neither the storage nor the response. */
+export class HttpPlanner {
+  private readonly headerName: string;
+  private readonly secret: DigestSecret | undefined;
+
+  constructor(private readonly settings: Pick<ModuleSettings, 'headerName' | 'namespace' | 'secret'>) {
+    this.headerName = settings.headerName.toLowerCase();
+    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
+  }
+
+  /**
+   * The plan of a request, or `undefined` where it has no key and needs none.
+   *
+   * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
+   */
+  async plan(
+    request: HttpRequest,
+    context: ExecutionContext,
+    route: { readonly name: string; readonly settings: RouteSettings },
+  ): Promise<RequestPlan | undefined> {
+    const { settings } = route;
+    const key =
+      settings.key === undefined
+        ? readKey(request, this.headerName, settings.keyRules)
+        : await ownKey(settings.key, request, context, settings);
+    if (key === undefined) {
+      if (settings.required) throw new KeyMissingError(this.settings.headerName);
+      return undefined;
+    }
+    const scope = settings.scope && (await scopeOf(settings.scope, request, context));
+    const source = settings.key === undefined ? 'header' : `route:${route.name}`;
+    const { namespace } = this.settings;
+    const fingerprint = this.fingerprint(request, context, settings.fingerprint);
+    return {
+      recordKey: recordKeyOf({ namespace, source, scope, key }, this.secret),
+      fingerprint: typeof fingerprint === 'string' ? fingerprint : await fingerprint,
+      fingerprintLike: other => this.fingerprintLike(other, request, context, settings),
+      settings,
+      route: route.name,
+    };
+  }
+
+  private fingerprint(
+    request: HttpRequest,
+    context: ExecutionContext,
+    option: RouteSettings['fingerprint'],
+  ): MaybePromise<string> {
+    if (option === 'canonical') return fingerprintRequest(request, 'c1', this.secret);
+    if (option === 'raw') return fingerprintRequest(request, 'r1', this.secret);
+    if (option === false) return fingerprintTarget(request, this.secret);
+    return this.ownFingerprint(option, request, context);
+  }
+
+  private async ownFingerprint(
+    option: RequestFunction<unknown>,
+    request: HttpRequest,
+    context: ExecutionContext,
+  ): Promise<string> {
+    return fingerprintOwn(await ask('fingerprint', option, request, context), request, this.secret);
+  }
+
+  /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
+  private fingerprintLike(
+    other: string,
+    request: HttpRequest,
+    context: ExecutionContext,
+    settings: RouteSettings,
+  ): MaybePromise<string | undefined> {
+    const algorithm = algorithmOf(other);
+    if (algorithm === undefined) return undefined;
+    // Made without the secret while this application has one, or the other way round: comparable only without it.
+    const secret = algorithm.endsWith('h') ? this.secret : undefined;
+    switch (algorithm.slice(0, 2)) {
+      case 'c1':
+        return fingerprintRequest(request, 'c1', secret);
+      case 'r1':
+        return fingerprintRequest(request, 'r1', secret);
+      case 'n1':
+        return fingerprintTarget(request, secret);
+      default:
+        return typeof settings.fingerprint === 'function'
+          ? this.ownFingerprint(settings.fingerprint, request, context)
+          : fingerprintTarget(request, secret);
+    }
+  }
+}
+
+async function ownKey(
+  option: RequestFunction<unknown>,
+  request: HttpRequest,
+  context: ExecutionContext,
+  { keyRules }: RouteSettings,
+): Promise<string | undefined> {
+  const key = await ask('key', option, request, context);
+  return key === undefined || key === null ? undefined : checkKey(key, keyRules);
+}
+
+async function scopeOf(
+  option: RequestFunction<unknown>,
+  request: HttpRequest,
+  context: ExecutionContext,
+): Promise<string> {
+  const scope = await ask('scope', option, request, context);
+  if (typeof scope === 'string' && scope !== '') return scope;
+  const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
+  throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);
+}
+
+async function ask(
+  name: 'scope' | 'key' | 'fingerprint',
+  option: RequestFunction<unknown>,
+  request: HttpRequest,
+  context: ExecutionContext,
+): Promise<unknown> {
+  try {
+    return await option(request, context);
+  } catch (error) {
+    throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
+  }
+}

@@ -1,0 +1,63 @@
+import { channel } from 'node:diagnostics_channel';
+
+/** What can happen to a marked request; one event each. */
+export type IdempotencyEventName =
+  | 'claimed'
+  | 'completed'
+  | 'released'
+  | 'held'
+  | 'replayed'
+  | 'conflict'
+  | 'mismatch'
+  | 'invalid'
+  | 'skipped'
+  | 'waited'
+  | 'lease-lost'
+  | 'storage-error';
+
+/** One thing that happened. Never holds a raw key, a scope, a body or a token. */
+export interface IdempotencyEvent {
+  readonly name: IdempotencyEventName;
+  /** The route, such as `POST /payments`, or the operation of a `run()`. */
+  readonly route: string;
+  /** Hash under which the record is stored; `undefined` where no key could be read. */
+  readonly recordKey?: string;
+  /** Status that the client got or gets, where there is one. */
+  readonly status?: number;
+  /** Code of the error that the library answered with, or of the reason why a key is held or lost. */
+  readonly code?: string;
+  /** Milliseconds: from the claim to its end for `completed`, `released` and `held`; time waited for `waited`. */
+  readonly durationMs?: number;
+  /** The storage method that failed, for `storage-error`. */
+  readonly operation?: string;
+  /** The failure behind `storage-error`. Messages of foreign libraries may name hosts and ports. */
+  readonly error?: unknown;
+}
+
+/** Listener for `onEvent`. What it throws, or a promise of it rejects with, is swallowed. */
+export type IdempotencyListener = (event: IdempotencyEvent) => void;
+
+/** Name of the `node:diagnostics_channel` on which every event is published. */
+export const IDEMPOTENCY_CHANNEL = 'nestjs-idempotency';
+
+/** Publishes events to the diagnostics channel and to the module's listener. Free when nobody listens. */
+export class IdempotencyEvents {
+  private readonly channel = channel(IDEMPOTENCY_CHANNEL);
+
+  constructor(private readonly listener?: IdempotencyListener) {}
+
+  emit(event: IdempotencyEvent): void {
+    if (this.channel.hasSubscribers) this.channel.publish(event);
+    if (this.listener) tell(this.listener, event);
+  }
+}
+
+/** A listener that throws or rejects must not reach the request that it was told about. */
+function tell(listener: IdempotencyListener, event: IdempotencyEvent): void {
+  try {
+    const result: unknown = listener(event);
+    if (result instanceof Promise) result.catch(() => undefined);
+  } catch {
+    // Its own failure is the listener's to report.
+  }
+}

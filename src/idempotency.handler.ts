@@ -1,0 +1,67 @@
+import type { HandlerState } from './engine/settlement';
+
+/** What a handler run tells the one who settles it. */
+export interface HandlerObserver {
+  /** Called before the handler begins; what it throws keeps the handler from beginning. */
+  onEnter(): void;
+  /** Called when the handler is over. */
+  onOver(state: 'returned' | 'threw', error?: unknown): void;
+  /** Lets an Observable report its end: `over` is to be called once, when it completes, fails or is given up. */
+  observe(observable: unknown, over: (state: 'returned' | 'threw', error?: unknown) => void): unknown;
+}
+
+/** Follows one handler: whether it was entered, and how it ended. */
+export class HandlerRun {
+  state: HandlerState = 'not-entered';
+
+  constructor(private readonly observer: HandlerObserver) {}
+
+  /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
+  follow(handler: () => unknown): unknown {
+    this.observer.onEnter();
+    this.state = 'running';
+    let result: unknown;
+    try {
+      result = handler();
+    } catch (error) {
+      this.over('threw', error);
+      throw error;
+    }
+    return isThenable(result) ? this.followPromise(result) : this.followValue(result);
+  }
+
+  private async followPromise(promise: PromiseLike<unknown>): Promise<unknown> {
+    let value: unknown;
+    try {
+      value = await promise;
+    } catch (error) {
+      this.over('threw', error);
+      throw error;
+    }
+    return this.followValue(value);
+  }
+
+  private followValue(value: unknown): unknown {
+    if (!isObservable(value)) {
+      this.over('returned');
+      return value;
+    }
+    return this.observer.observe(value, (state, error) => this.over(state, error));
+  }
+
+  private over(state: 'returned' | 'threw', error?: unknown): void {
+    if (this.state !== 'running') return;
+    this.state = state;
+    this.observer.onOver(state, error);
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
+}
+
+/** Recognised by shape: the application may bring another copy of RxJS. */
+function isObservable(value: unknown): boolean {
+  const observable = value as { subscribe?: unknown; pipe?: unknown; lift?: unknown } | null | undefined;
+  return typeof observable?.subscribe === 'function' && typeof observable.lift === 'function';
+}

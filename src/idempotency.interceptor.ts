@@ -1,0 +1,165 @@
+import {
+  Inject,
+  Injectable,
+  SetMetadata,
+  type CallHandler,
+  type ExecutionContext,
+  type NestInterceptor,
+} from '@nestjs/common';
+import { Observable, of } from 'rxjs';
+import type { Claim } from './engine/claim';
+import { RELEASE } from './engine/settlement';
+import { captureResponse } from './http/capture';
+import { HttpPlanner, type HttpRequest } from './http/plan';
+import { refuse } from './http/refusal';
+import type { PlatformResponse } from './http/raw-response';
+import { replayedValue, replayOutcome } from './http/replay';
+import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
+import { IdempotencyEngine } from './idempotency.engine';
+import { IdempotencyError } from './idempotency.errors';
+import type { HandlerObserver } from './idempotency.handler';
+import { INTERCEPTOR_METADATA } from './idempotency.metadata';
+import { IdempotencyRoutes, type Route } from './idempotency.routes';
+import type { ModuleSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+import type { Outcome } from './storage/storage';
+
+/** One request on its way through the interceptor. */
+interface Exchange {
+  readonly route: Route;
+  readonly context: ExecutionContext;
+  readonly request: HttpRequest;
+  readonly response: PlatformResponse;
+  readonly next: CallHandler;
+}
+
+/** Protects marked handlers. Stateless; everything else passes untouched. */
+@Injectable()
+@SetMetadata(INTERCEPTOR_METADATA, true)
+export class IdempotencyInterceptor implements NestInterceptor {
+  private readonly planner: HttpPlanner;
+
+  constructor(
+    @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+    @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
+    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+  ) {
+    this.planner = new HttpPlanner(settings);
+  }
+
+  intercept(
+    context: ExecutionContext,
+    next: CallHandler,
+  ): Observable<unknown> | Promise<Observable<unknown>> {
+    const route = this.settings.enabled
+      ? this.routes.find(context.getClass(), context.getHandler())
+      : undefined;
+    if (route === undefined || context.getType() !== 'http') return next.handle();
+    const http = context.switchToHttp();
+    const request = http.getRequest<HttpRequest>();
+    const mark = attemptOf(request);
+    if (mark !== undefined) return actOnce(mark, next);
+    return this.protect({ route, context, request, response: http.getResponse<PlatformResponse>(), next });
+  }
+
+  private async protect(exchange: Exchange): Promise<Observable<unknown>> {
+    const { route, context, request, response } = exchange;
+    try {
+      const plan = await this.planner.plan(request, context, route);
+      if (plan === undefined) return this.skip(exchange);
+      return await this.engine.run(
+        { ...plan, onAbandon: callback => whenClosed(response, callback) },
+        {
+          execute: claim => this.execute(claim, exchange),
+          replay: outcome => this.replay(outcome, exchange),
+          executeUnprotected: () => this.pass(exchange),
+        },
+      );
+    } catch (error) {
+      if (error instanceof IdempotencyError) {
+        this.reportInvalid(route, error);
+        throw refuse(response, error, this.settings.errorFormat);
+      }
+      throw error;
+    }
+  }
+
+  private execute(claim: Claim, { route, request, response, next }: Exchange): Observable<unknown> {
+    const attempt = new Attempt(claim, route.injectsResponse, observe);
+    const { maxResponseBytes, completeBeforeResponse, replayHeaders } = route.settings;
+    attempt.capture = captureResponse(
+      response,
+      { maxBytes: maxResponseBytes, holdBack: completeBeforeResponse, replayHeaders },
+      attempt,
+    );
+    markRequest(request, attempt);
+    // The answer has begun before the handler: server-sent events, which pass unprotected.
+    if (attempt.capture === undefined) void claim.settle(RELEASE);
+    return next.handle();
+  }
+
+  private async replay(outcome: Outcome, { request, response }: Exchange): Promise<Observable<unknown>> {
+    const replayed = replayedValue(outcome);
+    markRequest(request, { claim: undefined, replayed: { value: replayed } });
+    await replayOutcome(response, outcome, this.settings.replayedHeader);
+    return of(replayed);
+  }
+
+  private skip(exchange: Exchange): Observable<unknown> {
+    this.engine.events.emit({ name: 'skipped', route: exchange.route.name, code: 'key-missing' });
+    return this.pass(exchange);
+  }
+
+  private pass({ request, next }: Exchange): Observable<unknown> {
+    markRequest(request, { claim: undefined });
+    return next.handle();
+  }
+
+  private reportInvalid(route: Route, error: IdempotencyError): void {
+    const { code } = error;
+    if (!INVALID.has(code)) return;
+    this.engine.events.emit({ name: 'invalid', route: route.name, status: error.getStatus(), code });
+  }
+}
+
+const INVALID: ReadonlySet<string> = new Set([
+  'key-missing',
+  'key-invalid',
+  'body-unreadable',
+  'scope-failed',
+  'key-function-failed',
+  'fingerprint-failed',
+]);
+
+/** The interceptor is bound twice, or an outer `retry()` asks again: the request keeps what was decided for it. */
+function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
+  if (mark instanceof Attempt) mark.assertCanBegin();
+  else if (mark.replayed !== undefined) return of((mark.replayed as { value: unknown }).value);
+  return next.handle();
+}
+
+/** A handler that returns an Observable is over when that ends; one that is given up may have done its work. */
+const observe: HandlerObserver['observe'] = (observable, over) =>
+  new Observable(subscriber => {
+    const subscription = (observable as Observable<unknown>).subscribe({
+      next: value => subscriber.next(value),
+      error: error => {
+        over('threw', error);
+        subscriber.error(error);
+      },
+      complete: () => {
+        over('returned');
+        subscriber.complete();
+      },
+    });
+    return () => {
+      subscription.unsubscribe();
+      over('threw');
+    };
+  });
+
+function whenClosed(response: PlatformResponse, callback: () => void): () => void {
+  const raw = response.raw ?? response;
+  raw.once('close', callback);
+  return () => raw.off('close', callback);
+}

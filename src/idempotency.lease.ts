@@ -1,0 +1,72 @@
+import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
+import { hash, randomUUID } from 'node:crypto';
+import type { Claim } from './engine/claim';
+import { attemptOf } from './idempotency.attempt';
+
+/** The handler's view of its claim. */
+export interface Lease {
+  /** The hash under which the record is stored; `undefined` where the request runs unprotected. Fit for logs. */
+  readonly key: string | undefined;
+  /** Aborts when the claim can no longer be relied on: another request may run by then. Pass it to `fetch` and the like. */
+  readonly signal: AbortSignal;
+  /** Throws a `LeaseLostError` where the claim can no longer be relied on. To be called right before an effect. */
+  assertHeld(): void;
+  /**
+   * Marks the record before an effect that cannot be taken back. From then on the handler never runs again within the ttl:
+   * a crash, a lapse or an error holds the key. Rejects where the mark cannot be made; the effect must not begin then.
+   */
+  effectBegins(): Promise<void>;
+  /**
+   * A key for a call to another service: the same on every attempt of the same request, another one for another request or
+   * name. 32 characters of `[A-Za-z0-9_-]`. Where the request runs unprotected it is random.
+   *
+   * @param name the call within the handler, such as `'charge'`
+   */
+  downstreamKey(name: string): string;
+}
+
+/** Injects the `Lease` of the current request into a handler's parameter. */
+export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(
+  (_data: unknown, context: ExecutionContext): Lease => {
+    const claim = attemptOf(context.getArgByIndex<object>(0))?.claim;
+    return claim === undefined ? new NoLease() : leaseOf(claim);
+  },
+);
+
+const DOWNSTREAM_KEY_LENGTH = 32;
+
+/** The lease that belongs to a claim. */
+export function leaseOf(claim: Claim): Lease {
+  return {
+    key: claim.plan.recordKey,
+    get signal() {
+      return claim.signal;
+    },
+    assertHeld: () => claim.assertHeld(),
+    effectBegins: () => claim.effectBegins(),
+    downstreamKey: name => {
+      const { recordKey, fingerprint } = claim.plan;
+      const preimage = JSON.stringify(['downstream', recordKey, fingerprint, name]);
+      return hash('sha256', preimage, 'base64url').slice(0, DOWNSTREAM_KEY_LENGTH);
+    },
+  };
+}
+
+/** The lease of a request that runs unprotected: nothing can be lost. */
+export class NoLease implements Lease {
+  readonly key = undefined;
+  readonly signal = new AbortController().signal;
+  private readonly run = randomUUID();
+
+  assertHeld(): void {
+    // There is no claim that could be lost.
+  }
+
+  effectBegins(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  downstreamKey(name: string): string {
+    return hash('sha256', JSON.stringify([this.run, name]), 'base64url').slice(0, DOWNSTREAM_KEY_LENGTH);
+  }
+}

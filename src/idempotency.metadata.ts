@@ -1,0 +1,24 @@
+/** Keys of the library's own metadata on handlers. */
+export const IDEMPOTENT_METADATA = 'nestjs-idempotency:options';
+export const NOT_IDEMPOTENT_METADATA = 'nestjs-idempotency:exempt';
+
+/** Marks the interceptor's class, for those that it imports itself. */
+export const INTERCEPTOR_METADATA = 'nestjs-idempotency:interceptor';
+
+/**
+ * Nest's own metadata keys. They are the same strings in NestJS 10, 11 and 12; importing them would reach into a module that
+ * NestJS 12 no longer exports.
+ */
+export const NEST_METADATA = {
+  method: 'method',
+  path: 'path',
+  routeArguments: '__routeArguments__',
+  interceptors: '__interceptors__',
+  sse: '__sse__',
+  pattern: 'microservices:pattern',
+  gatewayMessage: 'websockets:message_mapping',
+  resolverType: 'graphql:resolver_type',
+} as const;
+
+/** Kinds of parameters in Nest's route arguments that give a handler the response. */
+export const RESPONSE_PARAMETER_KINDS: readonly string[] = ['1', '2'];

@@ -1,0 +1,113 @@
+import {
+  ConfigurableModuleBuilder,
+  Inject,
+  Logger,
+  Module,
+  type BeforeApplicationShutdown,
+  type DynamicModule,
+  type OnApplicationShutdown,
+  type OnModuleInit,
+} from '@nestjs/common';
+import { HttpAdapterHost } from '@nestjs/core';
+import { addReplayHook } from './http/fastify-hook';
+import { IdempotencyEngine } from './idempotency.engine';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import { IdempotencyEvents } from './idempotency.events';
+import { IdempotencyInterceptor } from './idempotency.interceptor';
+import type { IdempotencyModuleOptions } from './idempotency.options';
+import { IdempotencyRoutes } from './idempotency.routes';
+import { IdempotencyService } from './idempotency.service';
+import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+import { MemoryStorage } from './storage/memory.storage';
+import type { IdempotencyStorage } from './storage/storage';
+
+const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+  new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'isGlobal'>>()
+    .setClassMethodName('forRoot')
+    .setFactoryMethodName('createIdempotencyOptions')
+    .setExtras<{ isGlobal?: boolean }>({ isGlobal: true }, (definition, { isGlobal }) => ({
+      ...definition,
+      global: isGlobal ?? true,
+    }))
+    .build();
+
+/** Makes `@Idempotent()` work: `imports: [IdempotencyModule.forRoot()]`. */
+@Module({
+  providers: [
+    {
+      provide: MODULE_SETTINGS,
+      inject: [MODULE_OPTIONS_TOKEN],
+      useFactory: (options: IdempotencyModuleOptions) => resolveModuleSettings(options),
+    },
+    {
+      provide: IdempotencyEngine,
+      inject: [MODULE_SETTINGS],
+      useFactory: (settings: ModuleSettings) =>
+        new IdempotencyEngine(storageOf(settings), new IdempotencyEvents(settings.onEvent), settings),
+    },
+    IdempotencyRoutes,
+    IdempotencyInterceptor,
+    IdempotencyService,
+  ],
+  exports: [
+    MODULE_SETTINGS,
+    IdempotencyEngine,
+    IdempotencyRoutes,
+    IdempotencyInterceptor,
+    IdempotencyService,
+  ],
+})
+export class IdempotencyModule
+  extends ConfigurableModuleClass
+  implements OnModuleInit, BeforeApplicationShutdown, OnApplicationShutdown
+{
+  constructor(
+    @Inject(HttpAdapterHost) private readonly adapterHost: HttpAdapterHost,
+    @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+  ) {
+    super();
+  }
+
+  /** The module with its options. Works without any. */
+  static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+    return super.forRoot(options);
+  }
+
+  /** The module with options from `useFactory`, `useClass` or `useExisting`. */
+  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    return super.forRootAsync(options);
+  }
+
+  async onModuleInit(): Promise<void> {
+    addReplayHook(this.adapterHost.httpAdapter);
+    await verifiable(this.engine.storage)?.verify();
+  }
+
+  /** Before the server closes: it would wait for those who wait. */
+  beforeApplicationShutdown(): void {
+    this.engine.stopWaiting();
+  }
+
+  /** After the server has closed: no new request can come. */
+  async onApplicationShutdown(): Promise<void> {
+    await this.engine.close();
+  }
+}
+
+function storageOf({ storage, enabled }: ModuleSettings): IdempotencyStorage {
+  if (storage !== undefined) return storage;
+  if (process.env.NODE_ENV === 'production' && enabled) {
+    throw new IdempotencyConfigurationError(
+      'Expected `storage` to be set in production, got nothing: the default MemoryStorage is lost with the process and unknown to other instances. Use RedisStorage, or pass new MemoryStorage() where one process really serves everything.',
+    );
+  }
+  new Logger('Idempotency').log('Records are kept in this process only (MemoryStorage).');
+  return new MemoryStorage();
+}
+
+function verifiable(storage: IdempotencyStorage): { verify(): Promise<void> } | undefined {
+  return 'verify' in storage && typeof storage.verify === 'function'
+    ? (storage as unknown as { verify(): Promise<void> })
+    : undefined;
+}

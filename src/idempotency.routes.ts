@@ -1,0 +1,187 @@
+import { Inject, Injectable, Logger, RequestMethod } from '@nestjs/common';
+import { ModulesContainer } from '@nestjs/core';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import {
+  IDEMPOTENT_METADATA,
+  INTERCEPTOR_METADATA,
+  NEST_METADATA,
+  RESPONSE_PARAMETER_KINDS,
+} from './idempotency.metadata';
+import type { IdempotencyRouteOptions } from './idempotency.options';
+import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+import { trackHandler } from './idempotency.tracking';
+
+/** A marked handler, with all that can be known of it before the first request. */
+export interface Route {
+  /** `POST /payments`; the same after a rename of the class, so that webhook keys survive it. */
+  readonly name: string;
+  readonly settings: RouteSettings;
+  /** Whether the handler holds the response itself (`@Res()`, `@Next()`). */
+  readonly injectsResponse: boolean;
+}
+
+interface Controller {
+  readonly name: string;
+  readonly prototype: object;
+}
+
+type Handler = (...args: never[]) => unknown;
+
+/**
+ * Finds every marked handler while the application starts: wraps it, completes its options, and refuses what cannot be
+ * protected. Runs before Nest builds its routes.
+ */
+@Injectable()
+export class IdempotencyRoutes {
+  private readonly logger = new Logger('Idempotency');
+  private readonly routes = new Map<unknown, Map<unknown, Route>>();
+
+  constructor(
+    @Inject(ModulesContainer) modules: ModulesContainer,
+    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+  ) {
+    for (const module of modules.values()) {
+      for (const { metatype } of module.controllers.values()) {
+        if (metatype) this.explore(metatype as unknown as Controller);
+      }
+      for (const { metatype } of module.providers.values()) {
+        if (typeof metatype === 'function' && metatype.prototype)
+          refuseProvider(metatype as unknown as Controller);
+      }
+    }
+    this.requireScope();
+  }
+
+  /** The route of a handler, or `undefined` where it is not marked. */
+  find(controller: unknown, handler: unknown): Route | undefined {
+    const routes = this.routes.get(handler);
+    return routes?.get(controller) ?? this.resolve(controller as Controller, handler as Handler);
+  }
+
+  private explore(controller: Controller): void {
+    for (const name of methodNames(controller.prototype)) {
+      const declared = handlerOf(controller, name);
+      if (declared === undefined || overridesOf(declared) === undefined) continue;
+      this.checkHandler(controller, name, declared);
+      trackHandler(controller, name);
+      this.resolve(controller, handlerOf(controller, name) ?? declared);
+    }
+  }
+
+  private resolve(controller: Controller, handler: Handler): Route | undefined {
+    const overrides = overridesOf(handler);
+    if (overrides === undefined) return undefined;
+    const route: Route = Object.freeze({
+      name: routeName(controller, handler),
+      settings: this.settingsOf(controller, handler, overrides),
+      injectsResponse: injectsResponse(controller, handler.name),
+    });
+    const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
+    this.routes.set(handler, routes.set(controller, route));
+    return route;
+  }
+
+  private settingsOf(
+    controller: Controller,
+    handler: Handler,
+    overrides: IdempotencyRouteOptions,
+  ): RouteSettings {
+    try {
+      return resolveRouteSettings(this.settings, overrides);
+    } catch (error) {
+      if (!(error instanceof IdempotencyConfigurationError)) throw error;
+      throw new IdempotencyConfigurationError(`${controller.name}.${handler.name}: ${error.message}`);
+    }
+  }
+
+  private checkHandler(controller: Controller, name: string, handler: Handler): void {
+    const at = `${controller.name}.${name}`;
+    if (Reflect.getMetadata(NEST_METADATA.method, handler) === undefined) throw unprotectable(at);
+    if (Reflect.getMetadata(NEST_METADATA.sse, handler) === true) {
+      throw new IdempotencyConfigurationError(
+        `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
+      );
+    }
+    const interceptors = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+    const later = interceptors.slice(interceptors.findIndex(isOurs) + 1);
+    if (later.some(isUploadInterceptor)) {
+      this.logger.warn(
+        `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
+      );
+    }
+  }
+
+  private requireScope(): void {
+    if (this.settings.scopeDecided || !this.settings.enabled) return;
+    const undecided = [...this.routes.values()]
+      .flatMap(routes => [...routes.values()])
+      .filter(route => route.settings.scope === undefined && !route.settings.key);
+    if (undecided.length === 0 && this.routes.size > 0) return;
+    const message =
+      'No `scope` is set, so keys are global: two users who send the same key meet the same record. Set `scope` to a function of the request, such as request => request.user.id, or to false where keys really are global.';
+    if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
+    this.logger.warn(message);
+  }
+}
+
+function overridesOf(handler: Handler): IdempotencyRouteOptions | undefined {
+  return Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
+}
+
+function methodNames(prototype: object): Set<string> {
+  const names = new Set<string>();
+  for (let owner: object | null = prototype; owner && owner !== Object.prototype;) {
+    for (const name of Object.getOwnPropertyNames(owner)) if (name !== 'constructor') names.add(name);
+    owner = Object.getPrototypeOf(owner) as object | null;
+  }
+  return names;
+}
+
+/** The method itself; an accessor is not called. */
+function handlerOf({ prototype }: Controller, name: string): Handler | undefined {
+  for (let owner: object | null = prototype; owner; owner = Object.getPrototypeOf(owner) as object | null) {
+    const descriptor = Object.getOwnPropertyDescriptor(owner, name);
+    if (descriptor) return typeof descriptor.value === 'function' ? (descriptor.value as Handler) : undefined;
+  }
+  return undefined;
+}
+
+function routeName(controller: Controller, handler: Handler): string {
+  const method = RequestMethod[Reflect.getMetadata(NEST_METADATA.method, handler) as RequestMethod] ?? '';
+  const path = [firstPath(controller), firstPath(handler)].filter(part => part !== '').join('/');
+  return `${method} /${path}`;
+}
+
+function firstPath(target: object): string {
+  const path: unknown = Reflect.getMetadata(NEST_METADATA.path, target);
+  const first: unknown = Array.isArray(path) ? path[0] : path;
+  return typeof first === 'string' ? first.replace(/^\/+|\/+$/g, '') : '';
+}
+
+function injectsResponse(controller: Controller, name: string): boolean {
+  const parameters = (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as object;
+  return Object.keys(parameters).some(key => RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''));
+}
+
+function isOurs(interceptor: unknown): boolean {
+  return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
+}
+
+/** Nest makes the classes of `FileInterceptor()` and its like as mixins of this name. */
+function isUploadInterceptor(interceptor: unknown): boolean {
+  return typeof interceptor === 'function' && interceptor.name === 'MixinInterceptor';
+}
+
+function refuseProvider(provider: Controller): void {
+  for (const name of methodNames(provider.prototype)) {
+    const handler = handlerOf(provider, name);
+    if (handler && overridesOf(handler)) throw unprotectable(`${provider.name}.${name}`);
+  }
+}
+
+function unprotectable(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\`, but is no HTTP handler. For jobs, consumers and other methods call IdempotencyService.run().`,
+  );
+}

@@ -1,0 +1,135 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Claim } from './engine/claim';
+import { decide } from './engine/settlement';
+import { fingerprintValue } from './http/fingerprint';
+import { checkKey } from './http/key';
+import { IdempotencyEngine } from './idempotency.engine';
+import { ReentrantUseError } from './idempotency.errors';
+import { leaseOf, NoLease, type Lease } from './idempotency.lease';
+import type { IdempotencyRouteOptions } from './idempotency.options';
+import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+import { recordKeyOf } from './record-key';
+import { createSecretKey } from 'node:crypto';
+import type { DigestSecret } from './digest';
+import type { IdempotencyRecord, Outcome } from './storage/storage';
+
+/** What `run()` needs to know of a job, a message or a call. */
+export interface RunRequest extends Pick<
+  IdempotencyRouteOptions,
+  'ttl' | 'lease' | 'maxLease' | 'whenLeaseLapses' | 'whenInProgress' | 'settle' | 'whenStorageFails'
+> {
+  /** What is done, such as `'send-invoice'`. Runs of different operations never meet. */
+  readonly operation: string;
+  /** What must not be done twice, such as the id of the message. */
+  readonly key: string;
+  /** Whose key it is; left out, the operation's keys are global. */
+  readonly scope?: string;
+  /** What was asked. Another payload under the same key is refused. JSON values. */
+  readonly payload?: unknown;
+}
+
+/** Names one record: of a route's header, of a route's own `key` function, or of an operation. */
+export interface RecordName {
+  readonly key: string;
+  readonly scope?: string;
+  /** The operation of a `run()`. */
+  readonly operation?: string;
+  /** The route of a `key` function, as events name it: `POST /webhooks`. */
+  readonly route?: string;
+}
+
+/** Runs jobs under the same engine as routes, and lets operators look at records and free them. */
+@Injectable()
+export class IdempotencyService {
+  private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
+  private readonly secret: DigestSecret | undefined;
+
+  constructor(
+    @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+  ) {
+    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
+  }
+
+  /**
+   * Does `work` once for this operation, scope and key, and gives every repetition the first result. Results are JSON: the
+   * first caller, too, gets what JSON makes of the value, so that nobody can tell a repetition by its types.
+   *
+   * @throws KeyInvalidError, KeyReusedError, InProgressError, HeldError, StorageUnavailableError, ReentrantUseError, and
+   * what `work` throws
+   */
+  async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+    const { operation, key, scope, payload, ...overrides } = request;
+    validateRouteOptions(overrides);
+    const settings = resolveRouteSettings(this.settings, overrides);
+    if (!this.settings.enabled) return work(new NoLease());
+    checkKey(key, settings.keyRules);
+    const recordKey = this.recordKey({ operation, key, scope });
+    const outer = this.running.getStore();
+    if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
+    const inside = new Set(outer).add(recordKey);
+    const fingerprint = fingerprintValue(payload, this.secret);
+    return this.engine.run<T>(
+      {
+        recordKey,
+        fingerprint,
+        fingerprintLike: other => (other.startsWith('c1:') ? fingerprintValue(payload) : undefined),
+        settings,
+        route: operation,
+      },
+      {
+        execute: claim => this.running.run(inside, () => execute(claim, work)),
+        replay: outcome => valueOf(outcome) as T,
+        executeUnprotected: () => this.running.run(inside, () => work(new NoLease())),
+      },
+    );
+  }
+
+  /** The record under a key, or `undefined`. */
+  async get(name: RecordName): Promise<IdempotencyRecord | undefined> {
+    return this.engine.storage.get(this.recordKey(name));
+  }
+
+  /** Removes a record, whatever its state. A second run is possible from then on: letter (f) of the guarantee. */
+  async delete(name: RecordName): Promise<boolean> {
+    return this.engine.storage.delete(this.recordKey(name));
+  }
+
+  private recordKey({ key, scope, operation, route }: RecordName): string {
+    const source =
+      operation !== undefined ? `run:${operation}` : route !== undefined ? `route:${route}` : 'header';
+    return recordKeyOf({ namespace: this.settings.namespace, source, scope, key }, this.secret);
+  }
+}
+
+async function execute<T>(claim: Claim, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+  const { settle } = claim.plan.settings;
+  let outcome: Outcome;
+  try {
+    claim.assertHeld();
+    outcome = outcomeOf(await work(leaseOf(claim)));
+  } catch (error) {
+    // A throw has no JSON value that a repetition could get.
+    const ending = { kind: 'outcome', outcome: { status: 500, headers: [], body: Buffer.alloc(0) } } as const;
+    const decision = decide(ending, { state: 'threw', effectBegan: claim.hasEffectBegun }, settle);
+    await claim.settle(
+      decision.settle === 'keep' ? { settle: 'hold', held: { held: 'outcome-unknown' } } : decision,
+    );
+    throw error;
+  }
+  const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
+  await claim.settle(decide({ kind: 'outcome', outcome }, end, settle));
+  return valueOf(outcome) as T;
+}
+
+function outcomeOf(value: unknown): Outcome {
+  const text = JSON.stringify(value) as string | undefined;
+  return { status: 200, headers: [], body: Buffer.from(text ?? '') };
+}
+
+function valueOf(outcome: Outcome): unknown {
+  const text = Buffer.from(outcome.body).toString('utf8');
+  return text === '' ? undefined : JSON.parse(text);
+}

@@ -1,0 +1,63 @@
+import { Req } from '@nestjs/common';
+import { Attempt, attemptOf } from './idempotency.attempt';
+import { NEST_METADATA } from './idempotency.metadata';
+
+type Handler = (this: unknown, ...args: unknown[]) => unknown;
+
+const tracking = new WeakSet<Handler>();
+
+/**
+ * Wraps a route handler, so that it is known whether it was entered and how it ended. The wrapper is put around all others,
+ * whatever decorators stand above and below `@Idempotent()`, and is told the request by a parameter of its own, which costs
+ * nothing, where an AsyncLocalStorage would slow every promise of the process.
+ */
+export function trackHandler(controller: { readonly prototype: object }, name: string): void {
+  const owner = ownerOf(controller.prototype, name);
+  const handler = owner && (Reflect.get(owner, name) as Handler | undefined);
+  if (owner === undefined || typeof handler !== 'function' || tracking.has(handler)) return;
+  const slot = parameterCount(owner.constructor, name);
+  Req()(owner, name, slot);
+  Object.defineProperty(owner, name, {
+    ...Object.getOwnPropertyDescriptor(owner, name),
+    value: tracked(handler, slot),
+  });
+}
+
+function tracked(handler: Handler, slot: number): Handler {
+  const wrapper: Handler = function (...args) {
+    // Whoever calls the method directly, such as a unit test, does not know of the parameter.
+    if (args.length !== slot + 1 || !isRequest(args[slot])) return handler.apply(this, args);
+    const attempt = attemptOf(args.pop() as object);
+    return attempt instanceof Attempt
+      ? attempt.run.follow(() => handler.apply(this, args))
+      : handler.apply(this, args);
+  };
+  for (const key of Reflect.getOwnMetadataKeys(handler) as unknown[]) {
+    Reflect.defineMetadata(key, Reflect.getOwnMetadata(key, handler), wrapper);
+  }
+  for (const key of Reflect.ownKeys(handler)) {
+    const property = Object.getOwnPropertyDescriptor(handler, key);
+    if (property?.configurable) Object.defineProperty(wrapper, key, property);
+  }
+  tracking.add(wrapper);
+  return wrapper;
+}
+
+function isRequest(argument: unknown): boolean {
+  return typeof argument === 'object' && argument !== null && 'headers' in argument && 'method' in argument;
+}
+
+function ownerOf(prototype: object, name: string): object | undefined {
+  let owner: object | null = prototype;
+  while (owner !== null && !Object.hasOwn(owner, name)) owner = Object.getPrototypeOf(owner) as object | null;
+  return owner ?? undefined;
+}
+
+/** How many arguments Nest passes: up to the last decorated parameter. */
+function parameterCount(controller: object, name: string): number {
+  const parameters = (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
+    string,
+    { index: number }
+  >;
+  return Object.values(parameters).reduce((count, { index }) => Math.max(count, index + 1), 0);
+}

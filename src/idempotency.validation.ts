@@ -1,0 +1,110 @@
+import { durationMs } from './duration';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+
+/** The one wording of every wrong option: its name, what was expected, what came. */
+export function failure(option: string, expectation: string, got: unknown): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(`Expected \`${option}\` to be ${expectation}, got ${shown(got)}.`);
+}
+
+export function knownOptions(options: unknown, names: readonly string[]): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw failure('options', 'an object', options);
+  }
+  for (const name of Object.keys(options)) {
+    if (!names.includes(name)) {
+      throw new IdempotencyConfigurationError(
+        `Unknown option \`${name}\`. Options here are: ${[...names].sort().join(', ')}.`,
+      );
+    }
+  }
+}
+
+export function boolean(option: string, value: unknown): void {
+  if (value !== undefined && typeof value !== 'boolean') throw failure(option, 'true or false', value);
+}
+
+export function duration(option: string, value: unknown): void {
+  if (value !== undefined && durationMs(value) === undefined) {
+    throw failure(option, "a positive number of milliseconds or a text such as '45s', '24h' or '30d'", value);
+  }
+}
+
+export function positiveInteger(option: string, value: unknown, max: number): void {
+  if (value === undefined) return;
+  if (!Number.isSafeInteger(value) || (value as number) < 1 || (value as number) > max) {
+    throw failure(option, `an integer from 1 to ${max}`, value);
+  }
+}
+
+export function oneOf(option: string, value: unknown, choices: readonly string[]): void {
+  if (value !== undefined && !choices.includes(value as string)) {
+    throw failure(option, choices.map(quoted).join(' or '), value);
+  }
+}
+
+export function functionOr(option: string, value: unknown, others: readonly (string | false)[]): void {
+  if (value === undefined || typeof value === 'function' || others.includes(value as string)) return;
+  throw failure(option, [...others.map(quoted), 'a function'].join(' or '), value);
+}
+
+export function keyFormat(option: string, value: unknown): void {
+  if (value === undefined || value === 'uuid' || value instanceof RegExp || typeof value === 'function')
+    return;
+  throw failure(option, "'uuid', a RegExp or a function", value);
+}
+
+export function rejectOrWait(option: string, value: unknown): void {
+  if (value === undefined || value === 'reject') return;
+  const wait = typeof value === 'object' && value !== null && 'wait' in value ? value.wait : undefined;
+  if (durationMs(wait) === undefined) throw failure(option, "'reject' or { wait: '5s' }", value);
+}
+
+/** Field names are tokens (RFC 9110, 5.6.2). */
+export function headerName(option: string, value: unknown): void {
+  if (value === undefined) return;
+  if (typeof value !== 'string' || !/^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}$/.test(value)) {
+    throw failure(option, 'a header name', value);
+  }
+}
+
+/** Braces would move a Redis Cluster key to another slot, blanks and control characters break operators' tools. */
+export function namespace(option: string, value: unknown): void {
+  if (value === undefined) return;
+  if (typeof value !== 'string' || !/^(?:[!-z|~]{0,64})$/.test(value)) {
+    throw failure(option, 'at most 64 printable ASCII characters without blanks and braces', value);
+  }
+}
+
+export function secret(option: string, value: unknown): void {
+  if (value === undefined || (typeof value === 'string' && value.length >= 16)) return;
+  // A secret that is too short is still a secret: the message tells nothing of it.
+  throw failure(option, 'a text of at least 16 characters', typeof value);
+}
+
+const STORAGE_METHODS = ['get', 'create', 'complete', 'release', 'extend', 'delete'];
+
+export function storage(option: string, value: unknown): void {
+  if (value === undefined) return;
+  const methods = value as Record<string, unknown> | null;
+  const missing =
+    typeof methods === 'object' && methods !== null
+      ? STORAGE_METHODS.filter(name => typeof methods[name] !== 'function')
+      : STORAGE_METHODS;
+  if (missing.length > 0) {
+    throw failure(option, `a storage with the methods ${STORAGE_METHODS.join(', ')}`, value);
+  }
+}
+
+function quoted(choice: string | false): string {
+  return choice === false ? 'false' : `'${choice}'`;
+}
+
+/** What came, short enough for one line: options are configuration and may be shown. */
+function shown(value: unknown): string {
+  if (typeof value === 'string') return `'${value.slice(0, 80)}'`;
+  if (typeof value === 'function') return `a function`;
+  if (typeof value === 'object' && value !== null) {
+    return Array.isArray(value) ? 'an array' : `an object (${value.constructor?.name ?? 'no prototype'})`;
+  }
+  return `${String(value)} (${typeof value})`;
+}

@@ -1,0 +1,62 @@
+export { IdempotencyModule } from './idempotency.module';
+export { Idempotent, NotIdempotent } from './idempotency.decorator';
+export { IdempotencyLease, type Lease } from './idempotency.lease';
+export { IdempotencyInterceptor } from './idempotency.interceptor';
+export { IdempotencyService, type RecordName, type RunRequest } from './idempotency.service';
+export type { Duration } from './duration';
+export type {
+  EncryptionKey,
+  FinishedRun,
+  IdempotencyModuleOptions,
+  IdempotencyOptionsFactory,
+  IdempotencyRequest,
+  IdempotencyRouteOptions,
+  RequestFunction,
+  SettlePreset,
+  Settlement,
+} from './idempotency.options';
+export { DEFAULTS } from './idempotency.options';
+export {
+  IDEMPOTENCY_CHANNEL,
+  type IdempotencyEvent,
+  type IdempotencyEventName,
+  type IdempotencyListener,
+} from './idempotency.events';
+export {
+  BodyUnreadableError,
+  HeldError,
+  IdempotencyConfigurationError,
+  IdempotencyError,
+  InProgressError,
+  KeyInvalidError,
+  KeyMissingError,
+  KeyReusedError,
+  LeaseLostError,
+  RecordUnreadableError,
+  RecordUnsupportedError,
+  ReentrantUseError,
+  RequestFunctionError,
+  ShuttingDownError,
+  StorageUnavailableError,
+  type IdempotencyErrorCode,
+  type IdempotencyProblem,
+} from './idempotency.errors';
+export { NEVER_STORED_HEADERS } from './http/headers';
+export { MemoryStorage, type MemoryStorageOptions } from './storage/memory.storage';
+export { RedisStorage, type RedisStorageOptions } from './storage/redis.storage';
+export type {
+  ClaimRequest,
+  CompletedRecord,
+  Completion,
+  Held,
+  HeldReason,
+  HeldRecord,
+  IdempotencyRecord,
+  IdempotencyStorage,
+  InProgressRecord,
+  MaybePromise,
+  OnLapse,
+  Outcome,
+  OutcomeHeader,
+  ScannedRecord,
+} from './storage/storage';

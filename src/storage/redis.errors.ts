@@ -1,0 +1,50 @@
+import { RecordUnreadableError, StorageUnavailableError } from '../idempotency.errors';
+
+/**
+ * Replies that mean that this server cannot serve us now. Redis 6 puts them in the middle of the message when they come
+ * out of a script, so the whole message is searched.
+ */
+const UNAVAILABLE =
+  /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|NOPERM|WRONGPASS|UNBLOCKED)\b/;
+const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
+const WRONG_TYPE = /\bWRONGTYPE\b/;
+
+/** Whether a command claims the key: one that does not fit then means that nothing was begun. */
+export interface FailedCall {
+  readonly claims: boolean;
+  /** `status` of the client, which is `end` for good once the application has closed it. */
+  readonly clientStatus: string;
+}
+
+/** What an error of the client means to callers of the storage. */
+export function explainRedisError(error: unknown, call: FailedCall): unknown {
+  if (!(error instanceof Error)) return error;
+  dropArguments(error);
+
+  if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
+  if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
+  const isFull = call.claims && OUT_OF_MEMORY.test(error.message);
+  if (isFull || UNAVAILABLE.test(error.message)) return new StorageUnavailableError({ cause: error });
+  return error;
+}
+
+/** An answer of Redis. Everything else that ioredis rejects with is about the connection. */
+function isReply(error: Error): boolean {
+  return error.name === 'ReplyError' || error.name === 'SimpleError';
+}
+
+/** ioredis attaches the command with its arguments, among them the token and the body, which then reach logs. */
+function dropArguments(error: Error & { command?: unknown }): void {
+  if (typeof error.command !== 'object' || error.command === null) return;
+  const { name } = error.command as { name?: unknown };
+  error.command = { name };
+}
+
+function nameCause(error: Error, clientStatus: string): Error {
+  if (clientStatus !== 'end') return error;
+  return new Error(
+    'The Redis client that RedisStorage was given has been closed (quit() or disconnect()). ' +
+      'Close it after the application: in onApplicationShutdown(), or after `await app.close()`.',
+    { cause: error },
+  );
+}

@@ -1,0 +1,163 @@
+import { RecordUnreadableError, RecordUnsupportedError } from '../idempotency.errors';
+import { ROW_FORMAT } from './redis.scripts';
+import type {
+  Completion,
+  HeldReason,
+  HeldRecord,
+  IdempotencyRecord,
+  Outcome,
+  OutcomeHeader,
+  ScannedRecord,
+} from './storage';
+
+/** Fields of a row by name; see redis.scripts.ts for what they mean. */
+type Fields = Readonly<Record<string, Buffer | undefined>>;
+
+/** {PTTL, HGETALL}, as the scripts reply. */
+export type RowReply = readonly [remainingMs: unknown, row: readonly Buffer[]];
+
+/** PTTL of a row that never expires. */
+const NO_EXPIRY = -1;
+
+const HELD_REASONS: readonly string[] = ['outcome-not-stored', 'outcome-unknown'] satisfies HeldReason[];
+
+/**
+ * The record of a row, or nothing where the row has expired or never was.
+ *
+ * @throws {RecordUnsupportedError} where the row is of a format that this build does not know.
+ * @throws {RecordUnreadableError} where it is damaged.
+ */
+export function parseRow([remaining, row]: RowReply): IdempotencyRecord | undefined {
+  const remainingMs = toNumber(remaining);
+  if (row.length === 0 || remainingMs === 0) return undefined;
+
+  const fields = byName(row);
+  const format = expectFormat(fields);
+  if (remainingMs === NO_EXPIRY) throw new RecordUnreadableError('it has no expiry');
+  const fingerprint = text(fields, 'f');
+
+  switch (text(fields, 's')) {
+    case 'p': {
+      const holdMs = integer(fields, 'o');
+      return remainingMs > holdMs
+        ? { state: 'in-progress', fingerprint, format, remainingMs: remainingMs - holdMs }
+        : { state: 'held', fingerprint, format, remainingMs, held: 'outcome-unknown' };
+    }
+    case 'c':
+      return { state: 'completed', fingerprint, format, remainingMs, outcome: parseOutcome(fields) };
+    case 'h':
+      return { state: 'held', fingerprint, format, remainingMs, ...parseHeld(fields) };
+    default:
+      throw new RecordUnreadableError('its state is none of the known ones');
+  }
+}
+
+/** One line of a scan; nothing where the row is gone or is not one of ours. */
+export function parsePeek(recordKey: string, reply: unknown): ScannedRecord | undefined {
+  const [remaining, state, hold] = reply as [unknown, Buffer | null, Buffer | null];
+  const remainingMs = toNumber(remaining);
+  if (remainingMs <= 0 || state === null) return undefined;
+
+  switch (state.toString()) {
+    case 'p': {
+      const leaseLeftMs = remainingMs - Number(hold ?? 0);
+      if (leaseLeftMs > 0) return { recordKey, state: 'in-progress', remainingMs: leaseLeftMs };
+      return { recordKey, state: 'held', remainingMs };
+    }
+    case 'c':
+      return { recordKey, state: 'completed', remainingMs };
+    case 'h':
+      return { recordKey, state: 'held', remainingMs };
+    default:
+      return undefined;
+  }
+}
+
+/** The state and fields that a completion writes, in the order that the script takes them. */
+export function completionArguments(completion: Completion): (string | Buffer | number)[] {
+  if ('held' in completion) return ['h', 'w', completion.held, 'c', completion.status ?? ''];
+
+  const { status, reason, headers, body, sealedWith } = completion;
+  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const fields = ['c', 'c', status, 'h', JSON.stringify(headers), 'b', bytes];
+  if (reason !== undefined) fields.push('r', reason);
+  if (sealedWith !== undefined) fields.push('k', sealedWith);
+  return fields;
+}
+
+/** Integers are strings where the client has `stringNumbers`. */
+export function toNumber(reply: unknown): number {
+  return typeof reply === 'number' ? reply : Number(String(reply));
+}
+
+function byName(row: readonly Buffer[]): Fields {
+  const fields: Record<string, Buffer | undefined> = Object.create(null) as Fields;
+  for (let index = 0; index < row.length; index += 2) {
+    fields[(row[index] as Buffer).toString('latin1')] = row[index + 1];
+  }
+  return fields;
+}
+
+function expectFormat(fields: Fields): number {
+  const format = fields.v?.toString();
+  if (format === undefined) throw new RecordUnreadableError('it is no record of this library');
+  if (format !== String(ROW_FORMAT)) {
+    throw new RecordUnsupportedError(
+      `this release reads row format ${ROW_FORMAT}, and the row is of another`,
+    );
+  }
+  return ROW_FORMAT;
+}
+
+function parseOutcome(fields: Fields): Outcome {
+  const status = integer(fields, 'c');
+  const headers = parseHeaders(text(fields, 'h'));
+  const body = fields.b;
+  if (body === undefined) throw new RecordUnreadableError('its field b is missing');
+
+  const outcome: { -readonly [name in keyof Outcome]: Outcome[name] } = { status, headers, body };
+  if (fields.r !== undefined) outcome.reason = fields.r.toString();
+  if (fields.k !== undefined) outcome.sealedWith = fields.k.toString();
+  return outcome;
+}
+
+function parseHeld(fields: Fields): Pick<HeldRecord, 'held' | 'status'> {
+  const held = text(fields, 'w');
+  if (!HELD_REASONS.includes(held))
+    throw new RecordUnreadableError('its field w is none of the known reasons');
+  const known = fields.c !== undefined && fields.c.length > 0;
+  return known ? { held: held as HeldReason, status: integer(fields, 'c') } : { held: held as HeldReason };
+}
+
+function parseHeaders(json: string): OutcomeHeader[] {
+  let headers: unknown;
+  try {
+    headers = JSON.parse(json);
+  } catch {
+    // The parser's message quotes the text, which is stored data; it stays out of the error.
+    throw new RecordUnreadableError('its headers are not JSON');
+  }
+  if (!Array.isArray(headers) || !headers.every(isHeader)) {
+    throw new RecordUnreadableError('its headers are not pairs of a name and a value');
+  }
+  return headers;
+}
+
+function isHeader(header: unknown): header is OutcomeHeader {
+  if (!Array.isArray(header) || header.length !== 2 || typeof header[0] !== 'string') return false;
+  const value: unknown = header[1];
+  if (value === null || typeof value === 'string') return true;
+  return Array.isArray(value) && value.every(one => typeof one === 'string');
+}
+
+function text(fields: Fields, name: string): string {
+  const value = fields[name];
+  if (value === undefined) throw new RecordUnreadableError(`its field ${name} is missing`);
+  return value.toString();
+}
+
+function integer(fields: Fields, name: string): number {
+  const value = text(fields, name);
+  if (!/^\d{1,16}$/.test(value)) throw new RecordUnreadableError(`its field ${name} is not a number`);
+  return Number(value);
+}

@@ -1,0 +1,139 @@
+/*
+ * The scripts of RedisStorage, and the rows that they write. Each script touches one key, so each works on a Cluster.
+ *
+ * A record is one hash. Its fields, of which readers take what they know by name (a hash keeps no order):
+ *
+ *   v  version of the row format, ROW_FORMAT
+ *   s  state: p in progress, c completed, h held
+ *   t  token of the claim
+ *   f  fingerprint of the request
+ *   o  in progress: for how many ms after the end of the lease the row reads as held; 0 = a lapse frees the key
+ *   n  in progress: present once somebody waits for a message
+ *   c  completed: status; held: the status that the first client saw, empty where nobody knows it
+ *   h  completed: headers, JSON of [name, value] pairs
+ *   b  completed: the bytes of the body
+ *   r  completed: reason phrase, where the application set one
+ *   k  completed: id of the encryption key, where h and b are sealed
+ *   w  held: why
+ *
+ * The lease deadline is the expiry of the key itself: a row in progress lives for lease + o, and PTTL - o is what is left
+ * of the lease. So `extend` needs no more than PEXPIRE, which Redis allows when it is out of memory, and a lapse is seen
+ * by whoever reads the row; nobody has to write it. Completed and held rows live for their ttl.
+ *
+ * Redis still shows a key in the last millisecond of its life (PTTL 0). The contract does not: 0 counts as gone.
+ *
+ * Every script checks its arguments before its first write, and publishes last and by pcall, because a message that is
+ * not allowed must not undo what was written.
+ */
+
+/** Version of the rows that this build writes. Version 2 will read 1 and 2. */
+export const ROW_FORMAT = 1;
+
+/** KEYS[1] the row. Reply: {PTTL, HGETALL}; an empty HGETALL where there is none. */
+const READ = `
+return {redis.call('PTTL', KEYS[1]), redis.call('HGETALL', KEYS[1])}`;
+
+/**
+ * KEYS[1] the row; ARGV: token, fingerprint, leaseMs, holdMs (field o), format (field v).
+ * Reply: nil = claimed, by this call or an earlier one with the same token; else {PTTL, HGETALL} of the row in the way.
+ */
+const CREATE = `
+local lease, hold = tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (lease and lease >= 1 and hold and hold >= 0 and ARGV[5]) then return redis.error_reply('ERR wrong arguments') end
+local row = redis.call('HGETALL', KEYS[1])
+if #row > 0 then
+  local left = redis.call('PTTL', KEYS[1])
+  if left ~= 0 then
+    local own
+    for i = 1, #row, 2 do
+      if row[i] == 't' then own = row[i + 1] == ARGV[1] break end
+    end
+    if not own or redis.call('HGET', KEYS[1], 's') ~= 'p' then return {left, row} end
+    redis.call('PEXPIRE', KEYS[1], lease + hold)
+    redis.call('HSET', KEYS[1], 'o', ARGV[4])
+    return false
+  end
+  redis.call('DEL', KEYS[1])
+end
+redis.call('HSET', KEYS[1], 'v', ARGV[5], 's', 'p', 't', ARGV[1], 'f', ARGV[2], 'o', ARGV[4])
+redis.call('PEXPIRE', KEYS[1], lease + hold)
+return false`;
+
+/**
+ * KEYS[1] the row; ARGV: token, ttlMs, state (c or h), then names and values of the fields.
+ * Reply: 1 = stored now or before, 0 = no longer this token's.
+ *
+ * A script that has written may go on writing when Redis is out of memory. So a hold, which is a few bytes and must not
+ * fail, sets the expiry first; an outcome, which can be large, writes its fields first and fails before it has changed
+ * anything.
+ */
+const COMPLETE = `
+local ttl = tonumber(ARGV[2])
+if not (ttl and ttl >= 1 and (ARGV[3] == 'c' or ARGV[3] == 'h') and #ARGV % 2 == 1) then
+  return redis.error_reply('ERR wrong arguments')
+end
+local row = redis.call('HMGET', KEYS[1], 't', 's', 'n')
+if row[1] ~= ARGV[1] or redis.call('PTTL', KEYS[1]) == 0 then return 0 end
+if row[2] == 'c' then return 1 end
+if ARGV[3] == 'h' then redis.call('PEXPIRE', KEYS[1], ttl) end
+redis.call('HSET', KEYS[1], 's', ARGV[3], unpack(ARGV, 4))
+if row[2] == 'h' and ARGV[3] == 'c' then redis.call('HDEL', KEYS[1], 'w') end
+redis.call('PEXPIRE', KEYS[1], ttl)
+if row[3] then redis.pcall('PUBLISH', KEYS[1], '') end
+return 1`;
+
+/** KEYS[1] the row; ARGV: token. Reply: 1 = freed, 0 = not a claim of this token. */
+const RELEASE = `
+local row = redis.call('HMGET', KEYS[1], 't', 's', 'n')
+if row[1] ~= ARGV[1] or row[2] ~= 'p' or redis.call('PTTL', KEYS[1]) == 0 then return 0 end
+redis.call('DEL', KEYS[1])
+if row[3] then redis.pcall('PUBLISH', KEYS[1], '') end
+return 1`;
+
+/** KEYS[1] the row; ARGV: token, leaseMs. Reply: 1 = extended, 0 = not a claim of this token. */
+const EXTEND = `
+local lease = tonumber(ARGV[2])
+if not (lease and lease >= 1) then return redis.error_reply('ERR wrong arguments') end
+local row = redis.call('HMGET', KEYS[1], 't', 's', 'o')
+if row[1] ~= ARGV[1] or row[2] ~= 'p' or redis.call('PTTL', KEYS[1]) == 0 then return 0 end
+redis.call('PEXPIRE', KEYS[1], lease + (tonumber(row[3] or '') or 0))
+return 1`;
+
+/** KEYS[1] whatever is there, a damaged row too. Reply: 1 = removed, 0 = nothing was there. */
+const DELETE = `
+local left = redis.call('PTTL', KEYS[1])
+local waited = redis.pcall('HGET', KEYS[1], 'n')
+local removed = redis.call('DEL', KEYS[1])
+if type(waited) == 'string' then redis.pcall('PUBLISH', KEYS[1], '') end
+if left == 0 then return 0 end
+return removed`;
+
+/**
+ * KEYS[1] the row. Reply: what is left of the lease in ms, 0 or less where nothing is in progress.
+ * Marks the row, so that its owner publishes. A Redis that cannot write leaves the waiter to the end of the lease.
+ */
+const WAIT = `
+local row = redis.call('HMGET', KEYS[1], 's', 'o', 'n')
+if row[1] ~= 'p' then return 0 end
+local left = redis.call('PTTL', KEYS[1]) - (tonumber(row[2] or '') or 0)
+if left > 0 and not row[3] then redis.pcall('HSET', KEYS[1], 'n', '1') end
+return left`;
+
+/** KEYS[1] the row. Reply: {PTTL, s, o}, of which s is nil where there is no row. */
+const PEEK = `
+local row = redis.call('HMGET', KEYS[1], 's', 'o')
+return {redis.call('PTTL', KEYS[1]), row[1], row[2]}`;
+
+/** Every script under the name of the command that it becomes. The names are ours alone on the application's client. */
+export const SCRIPTS = {
+  idempotencyRead: READ,
+  idempotencyCreate: CREATE,
+  idempotencyComplete: COMPLETE,
+  idempotencyRelease: RELEASE,
+  idempotencyExtend: EXTEND,
+  idempotencyDelete: DELETE,
+  idempotencyWait: WAIT,
+  idempotencyPeek: PEEK,
+} as const;
+
+export type ScriptName = keyof typeof SCRIPTS;

@@ -1,0 +1,141 @@
+/** A value, or a promise of it. A storage that throws at once equals one that rejects. */
+export type MaybePromise<T> = T | Promise<T>;
+
+/** Version of the record format that this build writes. A release reads its own and the one before. */
+export const RECORD_FORMAT = 1;
+
+/** A response header as it left the server: name in its original spelling, and its value or values. */
+export type OutcomeHeader = readonly [name: string, value: string | readonly string[] | null];
+
+/**
+ * What a finished run answered: the final status, headers and bytes.
+ *
+ * For `IdempotencyService.run()` the body is the JSON text of the returned value.
+ */
+export interface Outcome {
+  readonly status: number;
+  /** Reason phrase, where the application set one of its own. */
+  readonly reason?: string;
+  /** In the order in which they were sent. A value of `null` is a header that the handler removed. */
+  readonly headers: readonly OutcomeHeader[];
+  /** Exactly the bytes of the body, before any content coding. */
+  readonly body: Uint8Array;
+  /** Id of the encryption key, where `headers` and `body` are sealed. */
+  readonly sealedWith?: string;
+}
+
+/**
+ * Why a key is held:
+ * - `outcome-not-stored`: the handler finished, but its outcome could not be stored.
+ * - `outcome-unknown`: nobody knows how the handler ended.
+ */
+export type HeldReason = 'outcome-not-stored' | 'outcome-unknown';
+
+/** A record that never lets the handler run again within its ttl and has nothing to replay. */
+export interface Held {
+  readonly held: HeldReason;
+  /** The status that the first client saw, where one is known. */
+  readonly status?: number;
+}
+
+/** What a claim is completed with. */
+export type Completion = Outcome | Held;
+
+/** What becomes of a claim whose lease ended without its owner: free the key, or hold it. */
+export type OnLapse = 'rerun' | 'hold';
+
+/** What `create` writes. */
+export interface ClaimRequest {
+  /** Random owner mark of this claim. */
+  readonly token: string;
+  /** `<algorithm id>:<digest>` of the request. */
+  readonly fingerprint: string;
+  /** How long the claim lives unless extended, in milliseconds; a positive integer. */
+  readonly leaseMs: number;
+  readonly onLapse: OnLapse;
+  /** How long a held record lives after a lapse with `onLapse: 'hold'`, in milliseconds. */
+  readonly ttlMs: number;
+}
+
+interface RecordBase {
+  readonly fingerprint: string;
+  /** Version of the format that the record was written in. */
+  readonly format: number;
+  /** What is left of the lease (in progress) or of the ttl (completed, held), in milliseconds, by the storage's clock. */
+  readonly remainingMs: number;
+}
+
+export interface InProgressRecord extends RecordBase {
+  readonly state: 'in-progress';
+}
+
+export interface CompletedRecord extends RecordBase {
+  readonly state: 'completed';
+  readonly outcome: Outcome;
+}
+
+export interface HeldRecord extends RecordBase, Held {
+  readonly state: 'held';
+}
+
+/** What a storage holds under a record key. */
+export type IdempotencyRecord = InProgressRecord | CompletedRecord | HeldRecord;
+
+/** One line of `scan`: enough to find a record, never its outcome. */
+export interface ScannedRecord {
+  readonly recordKey: string;
+  readonly state: IdempotencyRecord['state'];
+  readonly remainingMs: number;
+}
+
+/**
+ * Where records are kept. Guarantees that every storage gives, each a test of that number in the published contract:
+ *
+ * 1. Of any number of tokens exactly one is told `undefined` by `create`; `create` again by the owning token re-arms the
+ *    lease (and takes the new `onLapse`) and says `undefined`.
+ * 2. A loser gets the record in the way, and the time it still lives, in the same round trip.
+ * 3. `complete`, `release` and `extend` change nothing for another token and say `false`; `complete` repeated by the same
+ *    token says `true`.
+ * 4. Expiry is judged by the storage's own clock and is exact, whether or not the row is gone.
+ * 5. Bytes come back as they went in.
+ * 6. Every record carries a format version; a release reads its own and the one before.
+ * 7. Any method may be repeated after a lost reply.
+ * 8. An unknown key is no error.
+ * 9. An in-progress row carries its lease deadline, so a lapse can be seen, refused (`onLapse: 'hold'`) and reported.
+ *
+ * Errors: throw `StorageUnavailableError` where the storage cannot be reached or cannot write at all,
+ * `RecordUnreadableError` where a record is damaged, `RecordUnsupportedError` where its format is of another release.
+ * Any other error means that the storage answered but could not do it.
+ */
+export interface IdempotencyStorage {
+  /** For operators and waiters; never decides a run. */
+  get(recordKey: string): MaybePromise<IdempotencyRecord | undefined>;
+
+  /** Claims the key (`undefined`), or returns the record in the way. One round trip decides everything. */
+  create(recordKey: string, claim: ClaimRequest): MaybePromise<IdempotencyRecord | undefined>;
+
+  /** Stores what became of the run, for `ttlMs` from now. `false`: the claim is no longer this token's. */
+  complete(recordKey: string, token: string, completion: Completion, ttlMs: number): MaybePromise<boolean>;
+
+  /** Frees the key. `false`: the claim is no longer this token's. */
+  release(recordKey: string, token: string): MaybePromise<boolean>;
+
+  /** Sets the lease to `leaseMs` from now. `false`: the claim is no longer this token's. */
+  extend(recordKey: string, token: string, leaseMs: number): MaybePromise<boolean>;
+
+  /** For operators: removes whatever is there. `false`: nothing was there. */
+  delete(recordKey: string): MaybePromise<boolean>;
+
+  /**
+   * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner, after a lost
+   * connection came back, at the end of its lease, at once where nothing is in progress. Subscribes first, then marks the
+   * row as waited for and reads it in one step, so no change is missed. Rejects where `signal` aborts or the storage fails.
+   */
+  waitFor?(recordKey: string, signal: AbortSignal): Promise<void>;
+
+  /** For operators: every live record, in no order. */
+  scan?(): AsyncIterable<ScannedRecord>;
+
+  /** Called by the module after the server has closed. Closes only what the storage itself opened. */
+  close?(): MaybePromise<void>;
+}
