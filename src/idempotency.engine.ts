@@ -18,7 +18,7 @@ import {
   ShuttingDownError,
   StorageUnavailableError,
 } from './idempotency.errors';
-import { IdempotencyEvents } from './idempotency.events';
+import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
 import type { ModuleSettings } from './idempotency.settings';
 import type { IdempotencyRecord, IdempotencyStorage, Outcome } from './storage/storage';
 
@@ -68,27 +68,32 @@ export class IdempotencyEngine implements EngineParts {
 
   /** Decides the plan's key in one round trip, then executes or replays. Rejects with an `IdempotencyError` otherwise. */
   async run<T>(plan: RequestPlan, execution: Execution<T>): Promise<T> {
-    let decided: Claim | Outcome;
+    let decided: Claim | Outcome | undefined;
     try {
       decided = await this.decide(plan);
     } catch (error) {
-      if (error instanceof StorageUnavailableError && plan.settings.executeWithoutStorage) {
-        this.events.emit({ name: 'skipped', route: plan.route, recordKey: plan.recordKey, code: error.code });
-        return execution.executeUnprotected();
-      }
       this.reportRefusal(plan, error);
       throw error;
     }
+    if (decided === undefined) return execution.executeUnprotected();
     if (decided instanceof Claim) return execution.execute(decided);
-    const { route, recordKey } = plan;
-    this.events.emit({ name: 'replayed', route, recordKey, status: decided.status });
+    this.emit('replayed', plan, { status: decided.status });
     return execution.replay(decided);
   }
 
-  private async decide(plan: RequestPlan): Promise<Claim | Outcome> {
-    const decided = await this.claimOrRead(plan);
-    if (decided instanceof Claim) return decided;
-    const answer = await this.answer(plan, decided);
+  /** `undefined`: the storage is away, and the route prefers to run unprotected. */
+  private async decide(plan: RequestPlan): Promise<Claim | Outcome | undefined> {
+    let found: Claim | IdempotencyRecord;
+    try {
+      found = await this.claimOrRead(plan);
+    } catch (error) {
+      // Only here nothing is known of the key; later it would be known that another run is under way.
+      if (!(error instanceof StorageUnavailableError) || !plan.settings.executeWithoutStorage) throw error;
+      this.emit('skipped', plan, { code: error.code });
+      return undefined;
+    }
+    if (found instanceof Claim) return found;
+    const answer = await this.answer(plan, found);
     if (answer !== 'in-progress') return answer;
     if (plan.settings.waitMs === 0) throw new InProgressError(1);
     return this.wait(plan);
@@ -109,9 +114,12 @@ export class IdempotencyEngine implements EngineParts {
       if (inTheWay !== undefined) return inTheWay;
     } catch (error) {
       this.reportStorageError('create', plan, error);
-      throw asRefusal(error);
+      const refusal = asRefusal(error);
+      // The call may have reached the storage, or may yet: a claim that nobody uses must not lock the key.
+      if (refusal instanceof StorageUnavailableError) this.unstored.add(record, 'release');
+      throw refusal;
     }
-    this.events.emit({ name: 'claimed', route: plan.route, recordKey });
+    this.emit('claimed', plan);
     return new Claim(this, plan, record, sentAt);
   }
 
@@ -140,19 +148,24 @@ export class IdempotencyEngine implements EngineParts {
     } finally {
       patience.end();
       waiter.leave();
-      const { route, recordKey } = plan;
-      this.events.emit({ name: 'waited', route, recordKey, durationMs: now() - startedAt });
+      this.emit('waited', plan, { durationMs: now() - startedAt });
     }
   }
 
   private reportRefusal(plan: RequestPlan, error: unknown): void {
     if (!(error instanceof IdempotencyError)) return;
-    const { route, recordKey } = plan;
     const { code } = error;
     const status = error.getStatus();
-    if (error instanceof KeyReusedError)
-      this.events.emit({ name: 'mismatch', route, recordKey, status, code });
-    if (status === 409) this.events.emit({ name: 'conflict', route, recordKey, status, code });
+    if (error instanceof KeyReusedError) this.emit('mismatch', plan, { status, code });
+    if (status === 409) this.emit('conflict', plan, { status, code });
+  }
+
+  private emit(
+    name: IdempotencyEvent['name'],
+    { route, recordKey }: Pick<RequestPlan, 'route' | 'recordKey'>,
+    details?: Partial<IdempotencyEvent>,
+  ): void {
+    if (this.events.isHeard) this.events.emit({ name, route, recordKey, ...details });
   }
 
   reportStorageError(
@@ -160,8 +173,7 @@ export class IdempotencyEngine implements EngineParts {
     plan: Pick<RequestPlan, 'route' | 'recordKey'>,
     error: unknown,
   ): void {
-    const { route, recordKey } = plan;
-    this.events.emit({ name: 'storage-error', route, recordKey, operation, error });
+    this.emit('storage-error', plan, { operation, error });
   }
 
   /** Sends waiters home: the server that is about to close would wait for them. */

@@ -46,6 +46,11 @@ export class IdempotencyEvents {
 
   constructor(private readonly listener?: IdempotencyListener) {}
 
+  /** Whether anybody listens: an event that nobody hears need not be made. */
+  get isHeard(): boolean {
+    return this.listener !== undefined || this.channel.hasSubscribers;
+  }
+
   emit(event: IdempotencyEvent): void {
     if (this.channel.hasSubscribers) this.channel.publish(event);
     if (this.listener) tell(this.listener, event);

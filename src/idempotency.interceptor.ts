@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { Observable, of } from 'rxjs';
+import { from, lastValueFrom, mergeAll, Observable, of, toArray } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
@@ -23,6 +23,8 @@ import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import type { Outcome } from './storage/storage';
+import { ValuePlanner } from './value/value-plan';
+import { runForValue, valueOf } from './value/value-run';
 
 /** One request on its way through the interceptor. */
 interface Exchange {
@@ -38,6 +40,7 @@ interface Exchange {
 @SetMetadata(INTERCEPTOR_METADATA, true)
 export class IdempotencyInterceptor implements NestInterceptor {
   private readonly planner: HttpPlanner;
+  private readonly valuePlanner: ValuePlanner;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
@@ -45,6 +48,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
     this.planner = new HttpPlanner(settings);
+    this.valuePlanner = new ValuePlanner(settings);
   }
 
   intercept(
@@ -54,7 +58,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
     const route = this.settings.enabled
       ? this.routes.find(context.getClass(), context.getHandler())
       : undefined;
-    if (route === undefined || context.getType() !== 'http') return next.handle();
+    if (route === undefined) return next.handle();
+    if (context.getType() !== 'http') return this.protectValue(route, context, next);
     const http = context.switchToHttp();
     const request = http.getRequest<HttpRequest>();
     const mark = attemptOf(request);
@@ -82,6 +87,25 @@ export class IdempotencyInterceptor implements NestInterceptor {
       }
       throw error;
     }
+  }
+
+  /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a JSON array. */
+  private async protectValue(
+    route: Route,
+    context: ExecutionContext,
+    next: CallHandler,
+  ): Promise<Observable<unknown>> {
+    const plan = await this.valuePlanner.plan(context, route);
+    if (plan === undefined) {
+      this.engine.events.emit({ name: 'skipped', route: route.name, code: 'key-missing' });
+      return next.handle();
+    }
+    return this.engine.run<Observable<unknown>>(plan, {
+      execute: claim =>
+        from(runForValue(claim, () => lastValueFrom(next.handle().pipe(toArray())))).pipe(mergeAll()),
+      replay: outcome => from(valueOf(outcome) as unknown[]),
+      executeUnprotected: () => next.handle(),
+    });
   }
 
   private execute(claim: Claim, { route, request, response, next }: Exchange): Observable<unknown> {

@@ -55,7 +55,7 @@ export function leaseOf(claim: Claim): Lease {
 /** The lease of a request that runs unprotected: nothing can be lost. */
 export class NoLease implements Lease {
   readonly key = undefined;
-  readonly signal = new AbortController().signal;
+  readonly signal: AbortSignal = new AbortController().signal;
   private readonly run = randomUUID();
 
   assertHeld(): void {

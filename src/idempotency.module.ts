@@ -22,15 +22,15 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 
-const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
-  new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'isGlobal'>>()
-    .setClassMethodName('forRoot')
-    .setFactoryMethodName('createIdempotencyOptions')
-    .setExtras<{ isGlobal?: boolean }>({ isGlobal: true }, (definition, { isGlobal }) => ({
-      ...definition,
-      global: isGlobal ?? true,
-    }))
-    .build();
+const builder = new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'isGlobal'>>()
+  .setClassMethodName('forRoot')
+  .setFactoryMethodName('createIdempotencyOptions')
+  .setExtras<{ isGlobal?: boolean }>({ isGlobal: true }, (definition, { isGlobal }) => ({
+    ...definition,
+    global: isGlobal ?? true,
+  }))
+  .build();
+const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } = builder;
 
 /** Makes `@Idempotent()` work: `imports: [IdempotencyModule.forRoot()]`. */
 @Module({
@@ -70,12 +70,12 @@ export class IdempotencyModule
   }
 
   /** The module with its options. Works without any. */
-  static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+  static override forRoot(options: typeof builder.OPTIONS_TYPE = {}): DynamicModule {
     return super.forRoot(options);
   }
 
   /** The module with options from `useFactory`, `useClass` or `useExisting`. */
-  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+  static override forRootAsync(options: typeof builder.ASYNC_OPTIONS_TYPE): DynamicModule {
     return super.forRootAsync(options);
   }
 

@@ -3,8 +3,8 @@ import type { Duration } from './duration';
 import type { IdempotencyListener } from './idempotency.events';
 import type { IdempotencyStorage } from './storage/storage';
 
-/** The request object of the platform or transport, typed as loosely as Nest's own `getRequest()` types it. */
-export type IdempotencyRequest = ReturnType<ReturnType<ExecutionContext['switchToHttp']>['getRequest']>;
+/** The request object of the platform or transport, typed as loosely as Nest's own `getRequest()` types it: `any`. */
+export type IdempotencyRequest = ReturnType<ExecutionContext['getArgs']>[number];
 
 /** A function of the current request. */
 export type RequestFunction<T> = (request: IdempotencyRequest, context: ExecutionContext) => T;

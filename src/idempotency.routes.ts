@@ -47,7 +47,7 @@ export class IdempotencyRoutes {
       }
       for (const { metatype } of module.providers.values()) {
         if (typeof metatype === 'function' && metatype.prototype)
-          refuseProvider(metatype as unknown as Controller);
+          this.explore(metatype as unknown as Controller);
       }
     }
     this.requireScope();
@@ -63,9 +63,13 @@ export class IdempotencyRoutes {
     for (const name of methodNames(controller.prototype)) {
       const declared = handlerOf(controller, name);
       if (declared === undefined || overridesOf(declared) === undefined) continue;
-      this.checkHandler(controller, name, declared);
-      trackHandler(controller, name);
-      this.resolve(controller, handlerOf(controller, name) ?? declared);
+      const isHttp = Reflect.getMetadata(NEST_METADATA.method, declared) !== undefined;
+      if (isHttp) {
+        this.checkHandler(controller, name, declared);
+        trackHandler(controller, name);
+      }
+      const route = this.resolve(controller, handlerOf(controller, name) ?? declared);
+      if (!isHttp && route !== undefined) requireValueLevel(`${controller.name}.${name}`, declared, route);
     }
   }
 
@@ -97,7 +101,6 @@ export class IdempotencyRoutes {
 
   private checkHandler(controller: Controller, name: string, handler: Handler): void {
     const at = `${controller.name}.${name}`;
-    if (Reflect.getMetadata(NEST_METADATA.method, handler) === undefined) throw unprotectable(at);
     if (Reflect.getMetadata(NEST_METADATA.sse, handler) === true) {
       throw new IdempotencyConfigurationError(
         `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
@@ -116,7 +119,7 @@ export class IdempotencyRoutes {
     if (this.settings.scopeDecided || !this.settings.enabled) return;
     const undecided = [...this.routes.values()]
       .flatMap(routes => [...routes.values()])
-      .filter(route => route.settings.scope === undefined && !route.settings.key);
+      .filter(route => !route.settings.scopeDecided);
     if (undecided.length === 0 && this.routes.size > 0) return;
     const message =
       'No `scope` is set, so keys are global: two users who send the same key meet the same record. Set `scope` to a function of the request, such as request => request.user.id, or to false where keys really are global.';
@@ -148,9 +151,19 @@ function handlerOf({ prototype }: Controller, name: string): Handler | undefined
 }
 
 function routeName(controller: Controller, handler: Handler): string {
+  const pattern: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
+  if (pattern !== undefined) return `message ${patternText(pattern)}`;
+  const resolver: unknown = Reflect.getMetadata(NEST_METADATA.resolverType, handler);
+  if (typeof resolver === 'string') return `${resolver} ${handler.name}`;
   const method = RequestMethod[Reflect.getMetadata(NEST_METADATA.method, handler) as RequestMethod] ?? '';
   const path = [firstPath(controller), firstPath(handler)].filter(part => part !== '').join('/');
   return `${method} /${path}`;
+}
+
+/** Nest keeps patterns in an array. */
+function patternText(pattern: unknown): string {
+  const first: unknown = Array.isArray(pattern) ? pattern[0] : pattern;
+  return typeof first === 'string' ? first : JSON.stringify(first);
 }
 
 function firstPath(target: object): string {
@@ -173,15 +186,19 @@ function isUploadInterceptor(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && interceptor.name === 'MixinInterceptor';
 }
 
-function refuseProvider(provider: Controller): void {
-  for (const name of methodNames(provider.prototype)) {
-    const handler = handlerOf(provider, name);
-    if (handler && overridesOf(handler)) throw unprotectable(`${provider.name}.${name}`);
-  }
+/** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
+function requireValueLevel(at: string, handler: Handler, route: Route): void {
+  const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
+  const isMessage = Reflect.hasMetadata(NEST_METADATA.pattern, handler);
+  if (!isMutation && !isMessage) throw unprotectable(at);
+  if (route.settings.key !== undefined) return;
+  throw new IdempotencyConfigurationError(
+    `${at}: expected \`key\` to be a function of the ${isMutation ? 'request' : 'message'}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
+  );
 }
 
 function unprotectable(at: string): IdempotencyConfigurationError {
   return new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but is no HTTP handler. For jobs, consumers and other methods call IdempotencyService.run().`,
+    `${at} is marked with \`@Idempotent()\`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation. Gateways and other methods cannot be protected by it: call IdempotencyService.run() there.`,
   );
 }

@@ -1,7 +1,6 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Claim } from './engine/claim';
-import { decide } from './engine/settlement';
+import { createSecretKey } from 'node:crypto';
 import { fingerprintValue } from './http/fingerprint';
 import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
@@ -11,9 +10,9 @@ import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { recordKeyOf } from './record-key';
-import { createSecretKey } from 'node:crypto';
 import type { DigestSecret } from './digest';
-import type { IdempotencyRecord, Outcome } from './storage/storage';
+import type { IdempotencyRecord } from './storage/storage';
+import { runForValue, valueOf } from './value/value-run';
 
 /** What `run()` needs to know of a job, a message or a call. */
 export interface RunRequest extends Pick<
@@ -80,7 +79,7 @@ export class IdempotencyService {
         route: operation,
       },
       {
-        execute: claim => this.running.run(inside, () => execute(claim, work)),
+        execute: claim => this.running.run(inside, () => runForValue(claim, () => work(leaseOf(claim)))),
         replay: outcome => valueOf(outcome) as T,
         executeUnprotected: () => this.running.run(inside, () => work(new NoLease())),
       },
@@ -102,34 +101,4 @@ export class IdempotencyService {
       operation !== undefined ? `run:${operation}` : route !== undefined ? `route:${route}` : 'header';
     return recordKeyOf({ namespace: this.settings.namespace, source, scope, key }, this.secret);
   }
-}
-
-async function execute<T>(claim: Claim, work: (lease: Lease) => T | Promise<T>): Promise<T> {
-  const { settle } = claim.plan.settings;
-  let outcome: Outcome;
-  try {
-    claim.assertHeld();
-    outcome = outcomeOf(await work(leaseOf(claim)));
-  } catch (error) {
-    // A throw has no JSON value that a repetition could get.
-    const ending = { kind: 'outcome', outcome: { status: 500, headers: [], body: Buffer.alloc(0) } } as const;
-    const decision = decide(ending, { state: 'threw', effectBegan: claim.hasEffectBegun }, settle);
-    await claim.settle(
-      decision.settle === 'keep' ? { settle: 'hold', held: { held: 'outcome-unknown' } } : decision,
-    );
-    throw error;
-  }
-  const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
-  await claim.settle(decide({ kind: 'outcome', outcome }, end, settle));
-  return valueOf(outcome) as T;
-}
-
-function outcomeOf(value: unknown): Outcome {
-  const text = JSON.stringify(value) as string | undefined;
-  return { status: 200, headers: [], body: Buffer.from(text ?? '') };
-}
-
-function valueOf(outcome: Outcome): unknown {
-  const text = Buffer.from(outcome.body).toString('utf8');
-  return text === '' ? undefined : JSON.parse(text);
 }

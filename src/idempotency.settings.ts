@@ -16,6 +16,8 @@ import * as expected from './idempotency.validation';
 /** A route's options: validated, complete, durations in milliseconds. */
 export interface RouteSettings {
   readonly scope: RequestFunction<unknown> | undefined;
+  /** Whether `scope` was given for the route or the module, be it `false`. */
+  readonly scopeDecided: boolean;
   readonly key: RequestFunction<unknown> | undefined;
   readonly required: boolean;
   readonly keyRules: KeyRules;
@@ -133,6 +135,7 @@ export function resolveRouteSettings(
   const given = withDefaults({ ...module.route, ...defined(overrides) });
   const settings: RouteSettings = {
     scope: given.scope || undefined,
+    scopeDecided: given.scope !== undefined,
     key: given.key,
     required: given.required,
     keyRules: { maxKeyLength: given.maxKeyLength, keyFormat: compileKeyFormat(given.keyFormat) },

@@ -1,10 +1,11 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { createSecretKey } from 'node:crypto';
 import type { RequestPlan } from '../engine/engine-parts';
-import { KeyMissingError, RequestFunctionError } from '../idempotency.errors';
+import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
+import { ask, keyFrom, scopeFrom } from '../request-functions';
 import type { MaybePromise } from '../storage/storage';
 import type { DigestSecret } from '../digest';
 import {
@@ -14,7 +15,7 @@ import {
   fingerprintTarget,
   type FingerprintSource,
 } from './fingerprint';
-import { checkKey, readKey, type HeaderSource } from './key';
+import { readKey, type HeaderSource } from './key';
 
 /** The platform's request, as far as plans are made of it. */
 export type HttpRequest = HeaderSource & FingerprintSource;
@@ -43,12 +44,12 @@ export class HttpPlanner {
     const key =
       settings.key === undefined
         ? readKey(request, this.headerName, settings.keyRules)
-        : await ownKey(settings.key, request, context, settings);
+        : await keyFrom(settings.key, request, context, settings);
     if (key === undefined) {
       if (settings.required) throw new KeyMissingError(this.settings.headerName);
       return undefined;
     }
-    const scope = settings.scope && (await scopeOf(settings.scope, request, context));
+    const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
     const source = settings.key === undefined ? 'header' : `route:${route.name}`;
     const { namespace } = this.settings;
     const fingerprint = this.fingerprint(request, context, settings.fingerprint);
@@ -103,39 +104,5 @@ export class HttpPlanner {
           ? this.ownFingerprint(settings.fingerprint, request, context)
           : fingerprintTarget(request, secret);
     }
-  }
-}
-
-async function ownKey(
-  option: RequestFunction<unknown>,
-  request: HttpRequest,
-  context: ExecutionContext,
-  { keyRules }: RouteSettings,
-): Promise<string | undefined> {
-  const key = await ask('key', option, request, context);
-  return key === undefined || key === null ? undefined : checkKey(key, keyRules);
-}
-
-async function scopeOf(
-  option: RequestFunction<unknown>,
-  request: HttpRequest,
-  context: ExecutionContext,
-): Promise<string> {
-  const scope = await ask('scope', option, request, context);
-  if (typeof scope === 'string' && scope !== '') return scope;
-  const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
-  throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);
-}
-
-async function ask(
-  name: 'scope' | 'key' | 'fingerprint',
-  option: RequestFunction<unknown>,
-  request: HttpRequest,
-  context: ExecutionContext,
-): Promise<unknown> {
-  try {
-    return await option(request, context);
-  } catch (error) {
-    throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
   }
 }

@@ -1,0 +1,42 @@
+import type { ExecutionContext } from '@nestjs/common';
+import { checkKey } from './http/key';
+import { RequestFunctionError } from './idempotency.errors';
+import type { RequestFunction } from './idempotency.options';
+import type { RouteSettings } from './idempotency.settings';
+
+/** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
+export async function ask(
+  name: 'scope' | 'key' | 'fingerprint',
+  option: RequestFunction<unknown>,
+  request: unknown,
+  context: ExecutionContext,
+): Promise<unknown> {
+  try {
+    return await option(request, context);
+  } catch (error) {
+    throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
+  }
+}
+
+/** The key that a route's `key` function gives, or `undefined`. */
+export async function keyFrom(
+  option: RequestFunction<unknown>,
+  request: unknown,
+  context: ExecutionContext,
+  { keyRules }: RouteSettings,
+): Promise<string | undefined> {
+  const key = await ask('key', option, request, context);
+  return key === undefined || key === null ? undefined : checkKey(key, keyRules);
+}
+
+/** The scope that a `scope` function gives: never empty, so that nobody shares a record by accident. */
+export async function scopeFrom(
+  option: RequestFunction<unknown>,
+  request: unknown,
+  context: ExecutionContext,
+): Promise<string> {
+  const scope = await ask('scope', option, request, context);
+  if (typeof scope === 'string' && scope !== '') return scope;
+  const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
+  throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);
+}

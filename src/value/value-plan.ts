@@ -1,0 +1,74 @@
+import type { ExecutionContext } from '@nestjs/common';
+import { createSecretKey } from 'node:crypto';
+import type { DigestSecret } from '../digest';
+import type { RequestPlan } from '../engine/engine-parts';
+import { fingerprintValue } from '../http/fingerprint';
+import { KeyMissingError } from '../idempotency.errors';
+import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
+import { recordKeyOf } from '../record-key';
+import { ask, keyFrom, scopeFrom } from '../request-functions';
+
+/** What a message or a mutation was called with. */
+interface Call {
+  /** Handed to the route's functions: the message, or the request behind the GraphQL context. */
+  readonly request: unknown;
+  /** What makes two calls the same: the message, or the arguments of the mutation. */
+  readonly payload: unknown;
+}
+
+/** Makes plans of RPC messages and GraphQL mutations, whose keys come from the route's `key` function. */
+export class ValuePlanner {
+  private readonly secret: DigestSecret | undefined;
+
+  constructor(private readonly settings: Pick<ModuleSettings, 'namespace' | 'secret'>) {
+    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
+  }
+
+  /**
+   * The plan of a call, or `undefined` where it has no key and needs none.
+   *
+   * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
+   */
+  async plan(
+    context: ExecutionContext,
+    route: { readonly name: string; readonly settings: RouteSettings },
+  ): Promise<RequestPlan | undefined> {
+    const { settings } = route;
+    const { request, payload } = callOf(context);
+    const key = settings.key && (await keyFrom(settings.key, request, context, settings));
+    if (key === undefined) {
+      if (settings.required) throw new KeyMissingError('key');
+      return undefined;
+    }
+    const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
+    const { namespace } = this.settings;
+    const fingerprint = async (secret: DigestSecret | undefined) =>
+      fingerprintValue(await comparable(settings, { request, payload }, context), secret);
+    return {
+      recordKey: recordKeyOf({ namespace, source: `route:${route.name}`, scope, key }, this.secret),
+      fingerprint: await fingerprint(this.secret),
+      fingerprintLike: other => (other.startsWith('c1:') ? fingerprint(undefined) : undefined),
+      settings,
+      route: route.name,
+    };
+  }
+}
+
+async function comparable(
+  { fingerprint }: RouteSettings,
+  { request, payload }: Call,
+  context: ExecutionContext,
+): Promise<unknown> {
+  if (fingerprint === false) return null;
+  return typeof fingerprint === 'function' ? ask('fingerprint', fingerprint, request, context) : payload;
+}
+
+function callOf(context: ExecutionContext): Call {
+  if (context.getType<string>() !== 'graphql') {
+    const data: unknown = context.switchToRpc().getData();
+    return { request: data, payload: data };
+  }
+  // The four arguments of a GraphQL resolver: parent, arguments, context, info.
+  const graphql = context.getArgByIndex<{ req?: unknown; request?: unknown } | undefined>(2);
+  return { request: graphql?.req ?? graphql?.request ?? graphql, payload: context.getArgByIndex(1) };
+}
