@@ -189,8 +189,10 @@ export class Claim implements Beating {
   }
 
   private emit(name: IdempotencyEventName, status?: number, code?: string): void {
+    const { events } = this.parts;
+    if (!events.isHeard) return;
     const { route, recordKey } = this.plan;
-    this.parts.events.emit({ name, route, recordKey, status, code, durationMs: now() - this.startedAt });
+    events.emit({ name, route, recordKey, status, code, durationMs: now() - this.startedAt });
   }
 }
 

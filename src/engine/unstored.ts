@@ -26,7 +26,9 @@ const MAX_RETRY_MS = 2_000;
  * again, less and less often, until the storage takes them.
  */
 export class Unstored {
-  private readonly entries = new Map<string, Entry>();
+  private readonly entries = new Set<Entry>();
+  /** Those that answer their key. */
+  private readonly answers = new Map<string, Entry>();
   private bytes = 0;
   private delayMs = FIRST_RETRY_MS;
   private timer: NodeJS.Timeout | undefined;
@@ -44,14 +46,16 @@ export class Unstored {
       this.report.dropped(record);
       return;
     }
-    this.entries.set(record.recordKey, { record, action, bytes, expiresAt: now() + record.claim.ttlMs });
+    const entry = { record, action, bytes, expiresAt: now() + record.claim.ttlMs };
+    this.entries.add(entry);
+    if (action !== 'release') this.answers.set(record.recordKey, entry);
     this.bytes += bytes;
     this.arm();
   }
 
   /** What a retry of this key is to be told, or `undefined` where only the storage knows. */
   get(recordKey: string): IdempotencyRecord | undefined {
-    const entry = this.entries.get(recordKey);
+    const entry = this.answers.get(recordKey);
     if (entry === undefined || entry.action === 'release') return undefined;
     const base = {
       fingerprint: entry.record.claim.fingerprint,
@@ -81,7 +85,7 @@ export class Unstored {
 
   private async tryAll(): Promise<void> {
     this.delayMs = Math.min(MAX_RETRY_MS, this.delayMs * 2);
-    for (const entry of [...this.entries.values()]) {
+    for (const entry of [...this.entries]) {
       if (!(await this.tryOne(entry))) return;
     }
     this.delayMs = FIRST_RETRY_MS;
@@ -105,8 +109,9 @@ export class Unstored {
   }
 
   private remove(entry: Entry): void {
-    if (this.entries.get(entry.record.recordKey) !== entry) return;
-    this.entries.delete(entry.record.recordKey);
+    if (!this.entries.delete(entry)) return;
+    const { recordKey } = entry.record;
+    if (this.answers.get(recordKey) === entry) this.answers.delete(recordKey);
     this.bytes -= entry.bytes;
   }
 
