@@ -1,12 +1,16 @@
-import { Inject, Injectable, Logger, RequestMethod } from '@nestjs/common';
+import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ModulesContainer } from '@nestjs/core';
-import { IdempotencyConfigurationError } from './idempotency.errors';
 import {
-  IDEMPOTENT_METADATA,
-  INTERCEPTOR_METADATA,
-  NEST_METADATA,
-  RESPONSE_PARAMETER_KINDS,
-} from './idempotency.metadata';
+  handlerOf,
+  handlerNames,
+  overridesOf,
+  routeName,
+  type Controller,
+  type Handler,
+} from './idempotency.discovery';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import { INTERCEPTOR_METADATA, NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './idempotency.metadata';
+import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
@@ -20,13 +24,6 @@ export interface Route {
   /** Whether the handler holds the response itself (`@Res()`, `@Next()`). */
   readonly injectsResponse: boolean;
 }
-
-interface Controller {
-  readonly name: string;
-  readonly prototype: object;
-}
-
-type Handler = (...args: never[]) => unknown;
 
 /**
  * Finds every marked handler while the application starts: wraps it, completes its options, and refuses what cannot be
@@ -43,11 +40,10 @@ export class IdempotencyRoutes {
   ) {
     for (const module of modules.values()) {
       for (const { metatype } of module.controllers.values()) {
-        if (metatype) this.explore(metatype as unknown as Controller);
+        if (metatype) this.explore(metatype);
       }
       for (const { metatype } of module.providers.values()) {
-        if (typeof metatype === 'function' && metatype.prototype)
-          this.explore(metatype as unknown as Controller);
+        if (typeof metatype === 'function' && metatype.prototype) this.explore(metatype);
       }
     }
     this.requireScope();
@@ -60,7 +56,7 @@ export class IdempotencyRoutes {
   }
 
   private explore(controller: Controller): void {
-    for (const name of methodNames(controller.prototype)) {
+    for (const name of handlerNames(controller.prototype)) {
       const declared = handlerOf(controller, name);
       if (declared === undefined || overridesOf(declared) === undefined) continue;
       const isHttp = Reflect.getMetadata(NEST_METADATA.method, declared) !== undefined;
@@ -68,8 +64,11 @@ export class IdempotencyRoutes {
         this.checkHandler(controller, name, declared);
         trackHandler(controller, name);
       }
-      const route = this.resolve(controller, handlerOf(controller, name) ?? declared);
-      if (!isHttp && route !== undefined) requireValueLevel(`${controller.name}.${name}`, declared, route);
+      const handler = handlerOf(controller, name) ?? declared;
+      const route = this.resolve(controller, handler);
+      if (route === undefined) continue;
+      if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
+      else requireValueLevel(`${controller.name}.${name}`, handler, route);
     }
   }
 
@@ -126,50 +125,6 @@ export class IdempotencyRoutes {
     if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
     this.logger.warn(message);
   }
-}
-
-function overridesOf(handler: Handler): IdempotencyRouteOptions | undefined {
-  return Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
-}
-
-function methodNames(prototype: object): Set<string> {
-  const names = new Set<string>();
-  for (let owner: object | null = prototype; owner && owner !== Object.prototype;) {
-    for (const name of Object.getOwnPropertyNames(owner)) if (name !== 'constructor') names.add(name);
-    owner = Object.getPrototypeOf(owner) as object | null;
-  }
-  return names;
-}
-
-/** The method itself; an accessor is not called. */
-function handlerOf({ prototype }: Controller, name: string): Handler | undefined {
-  for (let owner: object | null = prototype; owner; owner = Object.getPrototypeOf(owner) as object | null) {
-    const descriptor = Object.getOwnPropertyDescriptor(owner, name);
-    if (descriptor) return typeof descriptor.value === 'function' ? (descriptor.value as Handler) : undefined;
-  }
-  return undefined;
-}
-
-function routeName(controller: Controller, handler: Handler): string {
-  const pattern: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
-  if (pattern !== undefined) return `message ${patternText(pattern)}`;
-  const resolver: unknown = Reflect.getMetadata(NEST_METADATA.resolverType, handler);
-  if (typeof resolver === 'string') return `${resolver} ${handler.name}`;
-  const method = RequestMethod[Reflect.getMetadata(NEST_METADATA.method, handler) as RequestMethod] ?? '';
-  const path = [firstPath(controller), firstPath(handler)].filter(part => part !== '').join('/');
-  return `${method} /${path}`;
-}
-
-/** Nest keeps patterns in an array. */
-function patternText(pattern: unknown): string {
-  const first: unknown = Array.isArray(pattern) ? pattern[0] : pattern;
-  return typeof first === 'string' ? first : JSON.stringify(first);
-}
-
-function firstPath(target: object): string {
-  const path: unknown = Reflect.getMetadata(NEST_METADATA.path, target);
-  const first: unknown = Array.isArray(path) ? path[0] : path;
-  return typeof first === 'string' ? first.replace(/^\/+|\/+$/g, '') : '';
 }
 
 function injectsResponse(controller: Controller, name: string): boolean {

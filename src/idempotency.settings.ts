@@ -161,7 +161,7 @@ export function resolveRouteSettings(
 type Complete<T> = T & Required<Pick<T, Extract<keyof T, keyof typeof DEFAULTS>>>;
 
 function withDefaults(options: IdempotencyModuleOptions): Complete<IdempotencyModuleOptions> {
-  return { ...DEFAULTS, ...defined(options) } as Complete<IdempotencyModuleOptions>;
+  return { ...DEFAULTS, ...defined(options) };
 }
 
 /** An option that is `undefined` counts as not given, so that `ttl: process.env.TTL` can be left unset. */

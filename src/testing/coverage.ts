@@ -1,0 +1,56 @@
+import { RequestMethod, type INestApplicationContext } from '@nestjs/common';
+import { ModulesContainer } from '@nestjs/core';
+import { handlerNames, handlerOf, overridesOf, routeName, type Controller } from '../idempotency.discovery';
+import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../idempotency.metadata';
+
+const UNSAFE: readonly unknown[] = [
+  RequestMethod.POST,
+  RequestMethod.PUT,
+  RequestMethod.PATCH,
+  RequestMethod.DELETE,
+  RequestMethod.ALL,
+];
+
+export interface CoverageOptions {
+  /** Routes that need no decision, as the message names them (`POST /login`), or patterns of such names. */
+  readonly exempt?: readonly (string | RegExp)[];
+}
+
+/**
+ * For a test of your application: fails where a POST, PUT, PATCH, DELETE or ALL route is marked neither with `@Idempotent()`
+ * nor with `@NotIdempotent('reason')`.
+ *
+ * @throws Error that lists every such route with its handler
+ */
+export function assertIdempotencyCoverage(app: INestApplicationContext, options: CoverageOptions = {}): void {
+  const { exempt = [] } = options;
+  const missing = undecidedRoutes(app).filter(
+    ({ route }) => !exempt.some(rule => (typeof rule === 'string' ? rule === route : rule.test(route))),
+  );
+  if (missing.length === 0) return;
+  const lines = missing.map(({ route, handler }) => `  ${route}  (${handler})`);
+  throw new Error(
+    `${missing.length} route(s) are marked neither with @Idempotent() nor with @NotIdempotent('reason'):\n${lines.join('\n')}`,
+  );
+}
+
+function undecidedRoutes(app: INestApplicationContext): { route: string; handler: string }[] {
+  const routes = new Map<string, string>();
+  for (const module of app.get(ModulesContainer).values()) {
+    for (const { metatype } of module.controllers.values()) {
+      if (metatype) collect(metatype, routes);
+    }
+  }
+  return [...routes].map(([handler, route]) => ({ handler, route }));
+}
+
+function collect(controller: Controller, routes: Map<string, string>): void {
+  for (const name of handlerNames(controller.prototype)) {
+    const handler = handlerOf(controller, name);
+    if (handler === undefined || !UNSAFE.includes(Reflect.getMetadata(NEST_METADATA.method, handler)))
+      continue;
+    const isDecided =
+      overridesOf(handler) !== undefined || Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
+    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler));
+  }
+}
