@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { from, lastValueFrom, mergeAll, Observable, of, toArray } from 'rxjs';
+import { finalize, from, lastValueFrom, mergeAll, Observable, of, toArray } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
@@ -95,16 +95,22 @@ export class IdempotencyInterceptor implements NestInterceptor {
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
+    // Bound twice, both interceptors are given the same context.
+    if (underWay.has(context)) return next.handle();
+    const handle = () => {
+      underWay.add(context);
+      return next.handle().pipe(finalize(() => underWay.delete(context)));
+    };
     const plan = await this.valuePlanner.plan(context, route);
     if (plan === undefined) {
       this.engine.events.emit({ name: 'skipped', route: route.name, code: 'key-missing' });
-      return next.handle();
+      return handle();
     }
     return this.engine.run<Observable<unknown>>(plan, {
       execute: claim =>
-        from(runForValue(claim, () => lastValueFrom(next.handle().pipe(toArray())))).pipe(mergeAll()),
+        from(runForValue(claim, () => lastValueFrom(handle().pipe(toArray())))).pipe(mergeAll()),
       replay: outcome => from(valueOf(outcome) as unknown[]),
-      executeUnprotected: () => next.handle(),
+      executeUnprotected: handle,
     });
   }
 
@@ -145,6 +151,9 @@ export class IdempotencyInterceptor implements NestInterceptor {
     this.engine.events.emit({ name: 'invalid', route: route.name, status: error.getStatus(), code });
   }
 }
+
+/** Calls at value level whose handler runs. */
+const underWay = new WeakSet<ExecutionContext>();
 
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',

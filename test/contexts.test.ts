@@ -1,0 +1,235 @@
+import { Controller, Injectable, Module } from '@nestjs/common';
+import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
+import { Args, Field, GraphQLModule, Int, Mutation, ObjectType, Query, Resolver } from '@nestjs/graphql';
+import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
+import {
+  ClientProxyFactory,
+  MessagePattern,
+  Transport,
+  type ClientProxy,
+  type MicroserviceOptions,
+} from '@nestjs/microservices';
+import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
+import { createServer, type AddressInfo } from 'node:net';
+import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
+import { Idempotent, IdempotencyInterceptor, IdempotencyModule } from '../src';
+
+interface Order {
+  readonly id: string;
+  readonly amount: number;
+}
+
+describe('RPC messages', () => {
+  let runs = 0;
+
+  @Controller()
+  class OrdersConsumer {
+    @MessagePattern('orders.paid')
+    @Idempotent({ key: (order: Order) => order.id, scope: false })
+    paid(order: Order) {
+      runs++;
+      return { id: order.id, run: runs };
+    }
+
+    @MessagePattern('orders.stream')
+    @Idempotent({ key: (order: Order) => order.id, scope: false })
+    stream() {
+      runs++;
+      return of(runs, 'second', null);
+    }
+
+    @MessagePattern('orders.unmarked')
+    unmarked() {
+      return ++runs;
+    }
+  }
+
+  @Module({
+    imports: [IdempotencyModule.forRoot({ scope: false })],
+    controllers: [OrdersConsumer],
+    providers: [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }],
+  })
+  class ConsumerModule {}
+
+  let client: ClientProxy;
+  let close: () => Promise<void>;
+
+  beforeAll(async () => {
+    const port = await freePort();
+    const app = await NestFactory.createMicroservice<MicroserviceOptions>(ConsumerModule, {
+      transport: Transport.TCP,
+      options: { port, host: '127.0.0.1' },
+      logger: false,
+    });
+    await app.listen();
+    client = ClientProxyFactory.create({ transport: Transport.TCP, options: { port, host: '127.0.0.1' } });
+    close = async () => {
+      await client.close();
+      await app.close();
+    };
+  });
+
+  beforeEach(() => (runs = 0));
+  afterAll(() => close());
+
+  const send = (pattern: string, data: unknown) => firstValueFrom(client.send<unknown>(pattern, data));
+
+  it('does the work once and answers a redelivery as the first', async () => {
+    const first = await send('orders.paid', { id: 'a', amount: 1 });
+    const second = await send('orders.paid', { id: 'a', amount: 1 });
+    expect(first).toEqual({ id: 'a', run: 1 });
+    expect(second).toEqual(first);
+    expect(runs).toBe(1);
+  });
+
+  it('refuses another message under the same key', async () => {
+    await send('orders.paid', { id: 'b', amount: 1 });
+    await expect(send('orders.paid', { id: 'b', amount: 2 })).rejects.toBeDefined();
+    expect(runs).toBe(1);
+  });
+
+  it('replays everything that an Observable emitted', async () => {
+    const stream = () =>
+      lastValueFrom(client.send<unknown>('orders.stream', { id: 'c', amount: 1 }).pipe(toArray()));
+    const first = await stream();
+    expect(first).toEqual([1, 'second', null]);
+    expect(await stream()).toEqual(first);
+    expect(runs).toBe(1);
+  });
+
+  it('leaves unmarked handlers alone under a global interceptor', async () => {
+    expect(await send('orders.unmarked', {})).toBe(1);
+    expect(await send('orders.unmarked', {})).toBe(2);
+  });
+});
+
+describe('GraphQL mutations', () => {
+  let runs = 0;
+
+  @ObjectType()
+  class Payment {
+    @Field(() => Int) id!: number;
+    @Field(() => Int) amount!: number;
+  }
+
+  @Resolver(() => Payment)
+  class PaymentsResolver {
+    @Query(() => Int)
+    count() {
+      return runs;
+    }
+
+    @Mutation(() => Payment)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+      scope: false,
+    })
+    pay(@Args('amount', { type: () => Int }) amount: number): Payment {
+      return { id: ++runs, amount };
+    }
+  }
+
+  @Module({
+    imports: [
+      IdempotencyModule.forRoot({ scope: false }),
+      GraphQLModule.forRoot<MercuriusDriverConfig>({
+        driver: MercuriusDriver,
+        autoSchemaFile: true,
+        graphiql: false,
+        context: (req: unknown) => ({ req }),
+      }),
+    ],
+    providers: [PaymentsResolver],
+  })
+  class ApiModule {}
+
+  let app: NestFastifyApplication;
+
+  beforeAll(async () => {
+    app = await NestFactory.create<NestFastifyApplication>(ApiModule, new FastifyAdapter(), {
+      logger: false,
+    });
+    await app.init();
+  });
+  beforeEach(() => (runs = 0));
+  afterAll(() => app.close());
+
+  async function query(text: string, key = 'k') {
+    const response = await app.inject({
+      method: 'POST',
+      url: '/graphql',
+      headers: { 'idempotency-key': key },
+      payload: { query: text },
+    });
+    return response.json<{ data?: Record<string, unknown> | null; errors?: { message: string }[] }>();
+  }
+
+  it('does the work once and answers the retry as the first', async () => {
+    const first = await query('mutation { pay(amount: 5) { id amount } }', 'g1');
+    expect(first.data).toEqual({ pay: { id: 1, amount: 5 } });
+    expect(await query('mutation { pay(amount: 5) { id amount } }', 'g1')).toEqual(first);
+    expect(runs).toBe(1);
+  });
+
+  it('refuses other arguments under the same key', async () => {
+    await query('mutation { pay(amount: 5) { id } }', 'g2');
+    const other = await query('mutation { pay(amount: 6) { id } }', 'g2');
+    expect(other.errors?.[0]?.message).toContain('Idempotency key was used for another request');
+    expect(runs).toBe(1);
+  });
+
+  it('needs a key, and leaves queries alone', async () => {
+    const missing = await query('mutation { pay(amount: 5) { id } }', '');
+    expect(missing.errors?.[0]?.message).toContain('key');
+    expect((await query('{ count }')).data).toEqual({ count: 0 });
+  });
+});
+
+describe('what cannot be protected fails at start-up', () => {
+  async function start(provider: new () => unknown, as: 'controller' | 'provider') {
+    @Module({
+      imports: [IdempotencyModule.forRoot({ scope: false })],
+      controllers: as === 'controller' ? [provider] : [],
+      providers: as === 'provider' ? [provider] : [],
+    })
+    class AppModule {}
+    const app = await NestFactory.create(AppModule, { logger: false, abortOnError: false });
+    await app.close();
+  }
+
+  it('a plain provider', async () => {
+    @Injectable()
+    class Service {
+      @Idempotent()
+      work() {
+        return 1;
+      }
+    }
+    await expect(start(Service, 'provider')).rejects.toThrow(
+      'Service.work is marked with `@Idempotent()`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation',
+    );
+  });
+
+  it('a message handler without a key function', async () => {
+    @Controller()
+    class Consumer {
+      @MessagePattern('x')
+      @Idempotent()
+      work() {
+        return 1;
+      }
+    }
+    await expect(start(Consumer, 'controller')).rejects.toThrow(
+      'Consumer.work: expected `key` to be a function of the message',
+    );
+  });
+});
+
+function freePort(): Promise<number> {
+  return new Promise(resolve => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as AddressInfo;
+      server.close(() => resolve(port));
+    });
+  });
+}
