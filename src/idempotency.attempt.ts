@@ -130,10 +130,10 @@ function statusOf(error: unknown): number {
 const ATTEMPT = Symbol('nestjs-idempotency.attempt');
 
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
-export type RequestMark = Attempt | { readonly claim: undefined; readonly replayed?: unknown };
+export type RequestMark = Attempt | { readonly claim: Claim | undefined; readonly replayed?: unknown };
 
 /** Remembers on the request what became of it, so that a second interceptor does not act again. */
-export function markRequest(request: object, mark: RequestMark): void {
+export function markRequest(request: object, mark: RequestMark | undefined): void {
   (request as { [ATTEMPT]?: RequestMark })[ATTEMPT] = mark;
 }
 

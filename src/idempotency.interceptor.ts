@@ -15,6 +15,7 @@ import { refuse } from './http/refusal';
 import type { PlatformResponse } from './http/raw-response';
 import { replayedValue, replayOutcome } from './http/replay';
 import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
+import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyError } from './idempotency.errors';
 import type { HandlerObserver } from './idempotency.handler';
@@ -95,11 +96,11 @@ export class IdempotencyInterceptor implements NestInterceptor {
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
-    // Bound twice, both interceptors are given the same context.
-    if (underWay.has(context)) return next.handle();
-    const handle = () => {
-      underWay.add(context);
-      return next.handle().pipe(finalize(() => underWay.delete(context)));
+    const call = callObject(context) ?? context;
+    if (attemptOf(call) !== undefined) return next.handle();
+    const handle = (claim?: Claim) => {
+      markRequest(call, { claim });
+      return next.handle().pipe(finalize(() => markRequest(call, undefined)));
     };
     const plan = await this.valuePlanner.plan(context, route);
     if (plan === undefined) {
@@ -108,9 +109,9 @@ export class IdempotencyInterceptor implements NestInterceptor {
     }
     return this.engine.run<Observable<unknown>>(plan, {
       execute: claim =>
-        from(runForValue(claim, () => lastValueFrom(handle().pipe(toArray())))).pipe(mergeAll()),
+        from(runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())))).pipe(mergeAll()),
       replay: outcome => from(valueOf(outcome) as unknown[]),
-      executeUnprotected: handle,
+      executeUnprotected: () => handle(),
     });
   }
 
@@ -151,9 +152,6 @@ export class IdempotencyInterceptor implements NestInterceptor {
     this.engine.events.emit({ name: 'invalid', route: route.name, status: error.getStatus(), code });
   }
 }
-
-/** Calls at value level whose handler runs. */
-const underWay = new WeakSet<ExecutionContext>();
 
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',

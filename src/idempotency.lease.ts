@@ -2,6 +2,7 @@ import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { hash, randomUUID } from 'node:crypto';
 import type { Claim } from './engine/claim';
 import { attemptOf } from './idempotency.attempt';
+import { callObject } from './idempotency.call';
 
 /** The handler's view of its claim. */
 export interface Lease {
@@ -28,7 +29,7 @@ export interface Lease {
 /** Injects the `Lease` of the current request into a handler's parameter. */
 export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(
   (_data: unknown, context: ExecutionContext): Lease => {
-    const claim = attemptOf(context.getArgByIndex<object>(0))?.claim;
+    const claim = attemptOf(callObject(context))?.claim;
     return claim === undefined ? new NoLease() : leaseOf(claim);
   },
 );

@@ -5,6 +5,7 @@ import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
 import {
   ClientProxyFactory,
   MessagePattern,
+  Payload,
   Transport,
   type ClientProxy,
   type MicroserviceOptions,
@@ -12,7 +13,13 @@ import {
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import { createServer, type AddressInfo } from 'node:net';
 import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
-import { Idempotent, IdempotencyInterceptor, IdempotencyModule } from '../src';
+import {
+  Idempotent,
+  IdempotencyInterceptor,
+  IdempotencyLease,
+  IdempotencyModule,
+  type Lease,
+} from '../src';
 
 interface Order {
   readonly id: string;
@@ -26,9 +33,10 @@ describe('RPC messages', () => {
   class OrdersConsumer {
     @MessagePattern('orders.paid')
     @Idempotent({ key: (order: Order) => order.id, scope: false })
-    paid(order: Order) {
+    paid(@Payload() order: Order, @IdempotencyLease() lease: Lease) {
       runs++;
-      return { id: order.id, run: runs };
+      lease.assertHeld();
+      return { id: order.id, run: runs, downstream: lease.downstreamKey('charge').length };
     }
 
     @MessagePattern('orders.stream')
@@ -77,7 +85,7 @@ describe('RPC messages', () => {
   it('does the work once and answers a redelivery as the first', async () => {
     const first = await send('orders.paid', { id: 'a', amount: 1 });
     const second = await send('orders.paid', { id: 'a', amount: 1 });
-    expect(first).toEqual({ id: 'a', run: 1 });
+    expect(first).toEqual({ id: 'a', run: 1, downstream: 32 });
     expect(second).toEqual(first);
     expect(runs).toBe(1);
   });
