@@ -4,17 +4,32 @@ import {
   decideWithoutAnswer,
   hold,
   isTransient,
+  mayRunAgain,
+  RELEASE,
   type Decision,
   type Ending,
 } from './engine/settlement';
 import type { Capture, CaptureListener } from './http/capture';
-import { HandlerRun, type HandlerObserver } from './idempotency.handler';
-import { HeldError, InProgressError, LeaseLostError } from './idempotency.errors';
+import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
+import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
-const CUT_GRACE_MS = 1_000;
+const CUT_GRACE_MS = 2_000;
 
-export type ObserveHandler = HandlerObserver['observe'];
+/** Tells of an Observable when it is subscribed to, and when it completes, fails or is given up. */
+export type ObserveHandler = (
+  observable: unknown,
+  listener: { begin(): void; over(state: HandlerOver, error?: unknown): void },
+) => unknown;
+
+/** What an attempt needs of its route and platform. */
+export interface AttemptHost {
+  /** Whether the handler holds the response itself, and so may answer before it is over. */
+  readonly injectsResponse: boolean;
+  readonly observe: ObserveHandler;
+  /** Prepares the response for one of the library's own errors. */
+  readonly refuse: (error: IdempotencyError) => IdempotencyError;
+}
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
 export class Attempt implements HandlerObserver, CaptureListener {
@@ -25,28 +40,35 @@ export class Attempt implements HandlerObserver, CaptureListener {
   private isCut = false;
   /** The handler threw after it had begun to answer. */
   private brokeOff = false;
-  /** Somebody asked for the handler again, although it had done its work. */
+  /** Somebody asked for the handler again, although it may have done its work. */
   private mustHold = false;
   private isSettled = false;
 
   constructor(
     readonly claim: Claim,
-    /** Whether the handler holds the response itself, and so may answer before it is over. */
-    private readonly injectsResponse: boolean,
-    readonly observe: ObserveHandler,
+    private readonly host: AttemptHost,
   ) {}
 
   onEnter(): void {
-    if (this.isSettled) throw new LeaseLostError();
-    this.claim.assertHeld();
+    this.assertCanBegin();
+    if (this.isSettled || !this.claim.isHeld) throw this.host.refuse(new LeaseLostError());
   }
 
-  onOver(state: 'returned' | 'threw', error?: unknown): void {
-    if (state === 'threw') this.brokeOff = this.capture?.committed === true;
+  observe(observable: unknown, over: (state: HandlerOver, error?: unknown) => void): unknown {
+    let isSubscribed = false;
+    // Where the answer was given already, or the client has gone, maybe nobody is left who would subscribe.
+    if (this.early !== undefined || this.isCut) setImmediate(() => isSubscribed || over('abandoned'));
+    return this.host.observe(observable, { begin: () => (isSubscribed = true), over });
+  }
+
+  onOver(state: HandlerOver, error?: unknown): void {
+    if (state !== 'returned') this.brokeOff = this.capture?.committed === true;
+    // What a handler lets through of its lease is answered as if we had thrown it.
+    if (error instanceof IdempotencyError && !this.brokeOff) this.host.refuse(error);
     if (this.early !== undefined) {
       const status = state === 'threw' ? statusOf(error) : endingStatus(this.early);
       void this.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
-    } else if (this.isCut) this.giveUpOnAnswer(true);
+    } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
 
   onEnding(ending: Ending): Promise<void> | undefined {
@@ -60,23 +82,24 @@ export class Attempt implements HandlerObserver, CaptureListener {
 
   onCut(final: boolean): void {
     this.isCut = true;
-    if (this.run.state !== 'running') this.giveUpOnAnswer(final);
+    if (this.run.state !== 'running') this.giveUpOnAnswer(final || this.run.state === 'abandoned');
   }
 
   /**
-   * Whether the handler may be asked for again within this request: bound twice, or by an outer `retry()`. A handler that is
-   * running or did its work is not run again.
+   * Whether the handler may be asked for again within this request: bound twice, or by a `retry()`. A handler that is running
+   * or may have done its work is not run again; whoever asks for one that failed for good gets the same error again.
    *
-   * @throws InProgressError, HeldError
+   * @throws InProgressError, HeldError, or what the handler threw
    */
   assertCanBegin(): void {
-    const { state } = this.run;
-    if (state === 'running') throw new InProgressError(1);
+    const { state, error } = this.run;
     if (state === 'not-entered') return;
-    if (state === 'returned' || this.claim.hasEffectBegun || this.capture?.committed === true) {
-      this.mustHold = true;
-      throw new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown');
-    }
+    if (state === 'running') throw this.host.refuse(new InProgressError(1));
+    const isUnanswered = this.capture?.committed !== true;
+    if (isUnanswered && mayRunAgain(statusOf(error), this.end, this.claim.plan.settings.settle)) return;
+    if (state === 'threw') throw error;
+    this.mustHold = true;
+    throw this.host.refuse(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
   }
 
   private get end() {
@@ -88,18 +111,24 @@ export class Attempt implements HandlerObserver, CaptureListener {
   private decide(ending: Ending): Decision {
     const { state } = this.end;
     const cannotKeep = this.mustHold || this.brokeOff;
-    if (cannotKeep && ending.kind === 'outcome') return hold(state, ending.outcome.status);
-    return decide(ending, this.end, this.claim.plan.settings.settle);
+    if (cannotKeep && ending.kind !== 'event-stream') return hold(state, endingStatus(ending));
+    const { settle } = this.claim.plan.settings;
+    // Our own errors say "not now", whatever their status: one that run() threw in the handler is never stored.
+    if (this.run.error instanceof IdempotencyError) return decideWithoutAnswer(this.end, 503, settle);
+    return decide(ending, this.end, settle);
   }
 
   private isOwnAnswer(ending: Ending): boolean {
-    return this.injectsResponse && !isTransient(endingStatus(ending));
+    return this.host.injectsResponse && !isTransient(endingStatus(ending));
   }
 
   /** The client has gone, the handler is over, and no more of the answer comes: a stream was cut. */
   private giveUpOnAnswer(final: boolean): void {
-    const { state } = this.end;
-    const settle = () => void this.settle(state === 'not-entered' ? { settle: 'release' } : hold(state));
+    const settle = () => {
+      if (this.run.state === 'running') return;
+      const { state } = this.end;
+      void this.settle(state === 'not-entered' ? RELEASE : hold(state));
+    };
     if (final) setImmediate(settle);
     else setTimeout(settle, CUT_GRACE_MS).unref();
   }
@@ -134,7 +163,8 @@ export type RequestMark = Attempt | { readonly claim: Claim | undefined; readonl
 
 /** Remembers on the request what became of it, so that a second interceptor does not act again. */
 export function markRequest(request: object, mark: RequestMark | undefined): void {
-  (request as { [ATTEMPT]?: RequestMark })[ATTEMPT] = mark;
+  // Not enumerable: a request that somebody logs must not show the claim's token.
+  Object.defineProperty(request, ATTEMPT, { value: mark, writable: true, configurable: true });
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {

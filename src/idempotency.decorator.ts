@@ -64,8 +64,16 @@ function bindHandler(
     );
   }
   const earlier = Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
-  Reflect.defineMetadata(IDEMPOTENT_METADATA, Object.freeze({ ...overrides, ...earlier }), handler);
+  const merged = Object.freeze({ ...given(overrides), ...earlier });
+  Reflect.defineMetadata(IDEMPOTENT_METADATA, merged, handler);
+  // Outlives a decorator that replaces the method and forgets its metadata, so that start-up can tell.
+  Reflect.defineMetadata(IDEMPOTENT_METADATA, true, target, name);
   if (earlier === undefined) UseInterceptors(IdempotencyInterceptor)(target, name, descriptor);
+}
+
+/** An option that is `undefined` counts as not given, so it does not hide that of the class. */
+function given(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
+  return Object.fromEntries(Object.entries(overrides).filter(([, value]) => value !== undefined));
 }
 
 function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptions): void {

@@ -2,12 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { Claim } from './engine/claim';
 import type { EngineParts, RequestPlan } from './engine/engine-parts';
 import { Heartbeat } from './engine/heartbeat';
-import { now } from './engine/monotonic';
+import { MAX_TIMER_MS, now } from './engine/monotonic';
 import { OwnedRecord } from './engine/owned-record';
 import { Sealing } from './engine/sealing';
+import { RELEASE } from './engine/settlement';
 import { StorageCalls } from './engine/storage-calls';
 import { Unstored } from './engine/unstored';
-import { WaitingRoom } from './engine/waiting-room';
+import { WaitingRoom, type Waiter } from './engine/waiting-room';
 import {
   HeldError,
   IdempotencyError,
@@ -42,7 +43,6 @@ export class IdempotencyEngine implements EngineParts {
   readonly sealing: Sealing;
   readonly unstored: Unstored;
   readonly waiting: WaitingRoom;
-  private readonly closing = new AbortController();
   /** Unguessable once a process, then counted: a claim costs no random bytes of the kernel. */
   private readonly tokenPrefix = randomBytes(16).toString('base64url');
   private tokens = 0;
@@ -50,20 +50,15 @@ export class IdempotencyEngine implements EngineParts {
   constructor(
     readonly storage: IdempotencyStorage,
     readonly events: IdempotencyEvents,
-    private readonly settings: Pick<ModuleSettings, 'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys'>,
+    private readonly settings: Pick<
+      ModuleSettings,
+      'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed'
+    >,
   ) {
     this.calls = new StorageCalls(settings.storageTimeoutMs);
-    this.sealing = new Sealing(settings.sealingKeys);
+    this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed);
     this.waiting = new WaitingRoom(storage);
-    this.unstored = new Unstored({
-      settled: (record, action, stored) => {
-        if (!stored) return;
-        if (action === 'release') this.waiting.freed(record.recordKey);
-        else this.waiting.settled(record, action);
-      },
-      dropped: record =>
-        this.reportStorageError('complete', { route: '', recordKey: record.recordKey }, undefined),
-    });
+    this.unstored = new Unstored(settings.storageTimeoutMs);
   }
 
   /** Decides the plan's key in one round trip, then executes or replays. Rejects with an `IdempotencyError` otherwise. */
@@ -76,27 +71,43 @@ export class IdempotencyEngine implements EngineParts {
       throw error;
     }
     if (decided === undefined) return execution.executeUnprotected();
-    if (decided instanceof Claim) return execution.execute(decided);
+    if (decided instanceof Claim) return this.execute(decided, execution);
     this.emit('replayed', plan, { status: decided.status });
     return execution.replay(decided);
   }
 
+  private async execute<T>(claim: Claim, execution: Execution<T>): Promise<T> {
+    try {
+      return await execution.execute(claim);
+    } catch (error) {
+      // What fails before a handler could begin must not leave a claim behind. A claim is settled once.
+      await claim.settle(RELEASE);
+      throw error;
+    }
+  }
+
   /** `undefined`: the storage is away, and the route prefers to run unprotected. */
   private async decide(plan: RequestPlan): Promise<Claim | Outcome | undefined> {
-    let found: Claim | IdempotencyRecord;
+    const waiter = plan.settings.waitMs > 0 ? this.waiting.enter(plan.recordKey) : undefined;
     try {
-      found = await this.claimOrRead(plan);
+      return await (waiter?.isFirst === false ? this.wait(plan, waiter) : this.decideFirst(plan, waiter));
     } catch (error) {
-      // Only here nothing is known of the key; later it would be known that another run is under way.
-      if (!(error instanceof StorageUnavailableError) || !plan.settings.executeWithoutStorage) throw error;
+      // Once a record was seen, it is known that another run is under way.
+      if (waiter?.knowsRecord || !mayRunUnprotected(plan, error)) throw error;
       this.emit('skipped', plan, { code: error.code });
       return undefined;
+    } finally {
+      waiter?.leave();
     }
+  }
+
+  private async decideFirst(plan: RequestPlan, waiter: Waiter | undefined): Promise<Claim | Outcome> {
+    const found = await (waiter === undefined ? this.claimOrRead(plan) : this.ask(plan, waiter));
     if (found instanceof Claim) return found;
     const answer = await this.answer(plan, found);
     if (answer !== 'in-progress') return answer;
-    if (plan.settings.waitMs === 0) throw new InProgressError(1);
-    return this.wait(plan);
+    if (waiter === undefined) throw new InProgressError(1);
+    return this.wait(plan, waiter);
   }
 
   /** One round trip: the claim, or the record in the way. */
@@ -109,18 +120,43 @@ export class IdempotencyEngine implements EngineParts {
     const claim = { token, fingerprint, leaseMs, onLapse, ttlMs };
     const record = new OwnedRecord(this.storage, this.calls, recordKey, claim);
     const sentAt = now();
+    let inTheWay: IdempotencyRecord | undefined;
     try {
-      const inTheWay = await record.create();
-      if (inTheWay !== undefined) return inTheWay;
+      inTheWay = await record.create();
     } catch (error) {
       this.reportStorageError('create', plan, error);
-      const refusal = asRefusal(error);
-      // The call may have reached the storage, or may yet: a claim that nobody uses must not lock the key.
-      if (refusal instanceof StorageUnavailableError) this.unstored.add(record, 'release');
-      throw refusal;
+      throw this.refusal(error, record);
     }
+    this.unstored.storageIsBack();
+    if (inTheWay !== undefined) return inTheWay;
     this.emit('claimed', plan);
     return new Claim(this, plan, record, sentAt);
+  }
+
+  /** Whatever a storage throws before the run, the handler does not run. */
+  private refusal(error: unknown, record: OwnedRecord): IdempotencyError {
+    if (error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError) return error;
+    if (!(error instanceof StorageUnavailableError)) {
+      return new StorageUnavailableError({ cause: error, isReachable: true });
+    }
+    if (!error.isReachable) {
+      // The call may have reached the storage, or may yet: a claim that nobody uses must not lock the key.
+      const settled = () => this.waiting.freed(record.recordKey);
+      this.unstored.add({ record, action: 'release', settled });
+    }
+    return error;
+  }
+
+  /** Asks the storage for all requests of this process that wait for the key. */
+  private async ask(plan: RequestPlan, waiter: Waiter): Promise<Claim | IdempotencyRecord> {
+    try {
+      const found = await this.claimOrRead(plan);
+      waiter.share(found instanceof Claim ? found.inProgress : found);
+      return found;
+    } catch (error) {
+      waiter.share(error as IdempotencyError);
+      throw error;
+    }
   }
 
   /** What a record says to this plan. A request that differs is refused before all else. */
@@ -130,24 +166,23 @@ export class IdempotencyEngine implements EngineParts {
     return record.state === 'completed' ? this.sealing.open(plan.recordKey, record) : 'in-progress';
   }
 
-  /** Waits until the key is decided, at most as long as the plan allows. */
-  private async wait(plan: RequestPlan): Promise<Claim | Outcome> {
-    const waiter = this.closing.signal.aborted ? undefined : this.waiting.enter(plan.recordKey);
-    if (waiter === undefined) throw new InProgressError(1);
+  /** Waits until the key is decided, at most as long as the plan allows and its client stays. */
+  private async wait(plan: RequestPlan, waiter: Waiter): Promise<Claim | Outcome> {
     const startedAt = now();
-    const patience = new Patience(plan, this.closing.signal);
+    const giveUp = () => waiter.giveUp(new InProgressError(1));
+    const timer = setTimeout(giveUp, Math.min(plan.settings.waitMs, MAX_TIMER_MS));
+    const forgetClient = plan.onAbandon?.(giveUp);
     try {
       for (;;) {
-        const shared = await waiter.next(patience.signal);
-        const found = shared ?? (await this.claimOrRead(plan));
+        const news = await waiter.next();
+        const found = news === 'ask' ? await this.ask(plan, waiter) : news;
         if (found instanceof Claim) return found;
-        if (shared === undefined && found.state !== 'in-progress') this.waiting.share(plan.recordKey, found);
         const answer = await this.answer(plan, found);
         if (answer !== 'in-progress') return answer;
       }
     } finally {
-      patience.end();
-      waiter.leave();
+      clearTimeout(timer);
+      forgetClient?.();
       this.emit('waited', plan, { durationMs: now() - startedAt });
     }
   }
@@ -173,17 +208,19 @@ export class IdempotencyEngine implements EngineParts {
     plan: Pick<RequestPlan, 'route' | 'recordKey'>,
     error: unknown,
   ): void {
-    this.emit('storage-error', plan, { operation, error });
+    const { route, recordKey } = plan;
+    this.events.alarm({ name: 'storage-error', route, recordKey, operation, error });
   }
 
-  /** Sends waiters home: the server that is about to close would wait for them. */
-  stopWaiting(): void {
-    this.closing.abort(new ShuttingDownError());
+  /** Sends waiters home, for the server that is about to close would wait for them. Resolves once they are answered. */
+  async stopWaiting(): Promise<void> {
+    this.waiting.close(new ShuttingDownError());
+    await new Promise(setImmediate);
   }
 
   /** Waits for running handlers and stores what is not stored yet, at most `shutdownTimeout`; then leaves nothing behind. */
   async close(): Promise<void> {
-    this.stopWaiting();
+    await this.stopWaiting();
     const deadline = now() + this.settings.shutdownTimeoutMs;
     while ((this.heartbeat.size > 0 || this.unstored.size > 0) && now() < deadline) {
       if (this.unstored.size > 0) await this.unstored.flush();
@@ -193,37 +230,15 @@ export class IdempotencyEngine implements EngineParts {
     }
     this.heartbeat.close();
     this.unstored.close();
-    this.calls.close();
     await this.storage.close?.();
   }
 }
 
-/** How long a waiter waits: until its time is up, its client has gone, or the server closes. */
-class Patience {
-  private readonly controller = new AbortController();
-  private readonly timer: NodeJS.Timeout;
-  private readonly forgetClient: (() => void) | undefined;
-  private readonly onClosing = () => this.controller.abort(this.closing.reason);
-
-  constructor(
-    plan: RequestPlan,
-    private readonly closing: AbortSignal,
-  ) {
-    const giveUp = () => this.controller.abort(new InProgressError(1));
-    this.timer = setTimeout(giveUp, plan.settings.waitMs);
-    this.forgetClient = plan.onAbandon?.(giveUp);
-    closing.addEventListener('abort', this.onClosing, { once: true });
-  }
-
-  get signal(): AbortSignal {
-    return this.controller.signal;
-  }
-
-  end(): void {
-    clearTimeout(this.timer);
-    this.forgetClient?.();
-    this.closing.removeEventListener('abort', this.onClosing);
-  }
+/** Only where nothing is known of the key: the storage cannot be reached, and the claim was not made. */
+function mayRunUnprotected(plan: RequestPlan, error: unknown): error is StorageUnavailableError {
+  return (
+    plan.settings.executeWithoutStorage && error instanceof StorageUnavailableError && !error.isReachable
+  );
 }
 
 /** A live key must survive an upgrade: a record of another algorithm is compared by that algorithm. */
@@ -235,13 +250,4 @@ async function compareAcrossReleases(plan: RequestPlan, fingerprint: string): Pr
     );
   }
   if (comparable !== fingerprint) throw new KeyReusedError();
-}
-
-/** Whatever a storage throws before the run, the handler does not run. */
-function asRefusal(error: unknown): IdempotencyError {
-  const known =
-    error instanceof StorageUnavailableError ||
-    error instanceof RecordUnreadableError ||
-    error instanceof RecordUnsupportedError;
-  return known ? error : new StorageUnavailableError({ cause: error });
 }

@@ -174,7 +174,16 @@ export class BodyUnreadableError extends IdempotencyError {
 
 /** 503: the storage cannot be reached, or is full. The handler did not run. */
 export class StorageUnavailableError extends IdempotencyError {
-  constructor(options: { readonly cause?: unknown; readonly retryAfterSeconds?: number } = {}) {
+  /** `true`: the storage answers, and has no room for this claim, which was surely not made. */
+  readonly isReachable: boolean;
+
+  constructor(
+    options: {
+      readonly cause?: unknown;
+      readonly retryAfterSeconds?: number;
+      readonly isReachable?: boolean;
+    } = {},
+  ) {
     super({
       code: 'storage-unavailable',
       status: 503,
@@ -183,6 +192,7 @@ export class StorageUnavailableError extends IdempotencyError {
       retryAfterSeconds: options.retryAfterSeconds ?? 1,
       cause: options.cause,
     });
+    this.isReachable = options.isReachable ?? false;
   }
 }
 

@@ -28,6 +28,8 @@ export interface IdempotencyEvent {
   readonly code?: string;
   /** Milliseconds: from the claim to its end for `completed`, `released` and `held`; time waited for `waited`. */
   readonly durationMs?: number;
+  /** Milliseconds from the claim until handler and answer were over, for `completed`, `released` and `held`. */
+  readonly handlerMs?: number;
   /** The storage method that failed, for `storage-error`. */
   readonly operation?: string;
   /** The failure behind `storage-error`. Messages of foreign libraries may name hosts and ports. */
@@ -44,7 +46,11 @@ export const IDEMPOTENCY_CHANNEL = 'nestjs-idempotency';
 export class IdempotencyEvents {
   private readonly channel = channel(IDEMPOTENCY_CHANNEL);
 
-  constructor(private readonly listener?: IdempotencyListener) {}
+  /** @param log Hears alarms, also where nobody else listens. */
+  constructor(
+    private readonly listener?: IdempotencyListener,
+    private readonly log?: IdempotencyListener,
+  ) {}
 
   /** Whether anybody listens: an event that nobody hears need not be made. */
   get isHeard(): boolean {
@@ -54,6 +60,12 @@ export class IdempotencyEvents {
   emit(event: IdempotencyEvent): void {
     if (this.channel.hasSubscribers) this.channel.publish(event);
     if (this.listener) tell(this.listener, event);
+  }
+
+  /** An event that an operator has to know of: the storage failed, or a lease was lost. */
+  alarm(event: IdempotencyEvent): void {
+    if (this.log) tell(this.log, event);
+    this.emit(event);
   }
 }
 

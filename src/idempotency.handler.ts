@@ -1,18 +1,23 @@
 import type { HandlerState } from './engine/settlement';
 
+/** How a handler ends. */
+export type HandlerOver = 'returned' | 'threw' | 'abandoned';
+
 /** What a handler run tells the one who settles it. */
 export interface HandlerObserver {
   /** Called before the handler begins; what it throws keeps the handler from beginning. */
   onEnter(): void;
   /** Called when the handler is over. */
-  onOver(state: 'returned' | 'threw', error?: unknown): void;
+  onOver(state: HandlerOver, error?: unknown): void;
   /** Lets an Observable report its end: `over` is to be called once, when it completes, fails or is given up. */
-  observe(observable: unknown, over: (state: 'returned' | 'threw', error?: unknown) => void): unknown;
+  observe(observable: unknown, over: (state: HandlerOver, error?: unknown) => void): unknown;
 }
 
 /** Follows one handler: whether it was entered, and how it ended. */
 export class HandlerRun {
   state: HandlerState = 'not-entered';
+  /** What the handler threw. */
+  error: unknown;
 
   constructor(private readonly observer: HandlerObserver) {}
 
@@ -49,9 +54,10 @@ export class HandlerRun {
     return this.observer.observe(value, (state, error) => this.over(state, error));
   }
 
-  private over(state: 'returned' | 'threw', error?: unknown): void {
+  private over(state: HandlerOver, error?: unknown): void {
     if (this.state !== 'running') return;
     this.state = state;
+    this.error = error;
     this.observer.onOver(state, error);
   }
 }

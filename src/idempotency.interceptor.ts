@@ -14,11 +14,10 @@ import { HttpPlanner, type HttpRequest } from './http/plan';
 import { refuse } from './http/refusal';
 import type { PlatformResponse } from './http/raw-response';
 import { replayedValue, replayOutcome } from './http/replay';
-import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
+import { Attempt, attemptOf, markRequest, type ObserveHandler, type RequestMark } from './idempotency.attempt';
 import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyError } from './idempotency.errors';
-import type { HandlerObserver } from './idempotency.handler';
+import { IdempotencyError, LeaseLostError } from './idempotency.errors';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
@@ -71,16 +70,14 @@ export class IdempotencyInterceptor implements NestInterceptor {
   private async protect(exchange: Exchange): Promise<Observable<unknown>> {
     const { route, context, request, response } = exchange;
     try {
-      const plan = await this.planner.plan(request, context, route);
+      const onAbandon = (callback: () => void) => whenClosed(response, callback);
+      const plan = await this.planner.plan(request, context, route, onAbandon);
       if (plan === undefined) return this.skip(exchange);
-      return await this.engine.run(
-        { ...plan, onAbandon: callback => whenClosed(response, callback) },
-        {
-          execute: claim => this.execute(claim, exchange),
-          replay: outcome => this.replay(outcome, exchange),
-          executeUnprotected: () => this.pass(exchange),
-        },
-      );
+      return await this.engine.run(plan, {
+        execute: claim => this.execute(claim, exchange),
+        replay: outcome => this.replay(outcome, exchange),
+        executeUnprotected: () => this.pass(exchange),
+      });
     } catch (error) {
       if (error instanceof IdempotencyError) {
         this.reportInvalid(route, error);
@@ -116,21 +113,27 @@ export class IdempotencyInterceptor implements NestInterceptor {
   }
 
   private execute(claim: Claim, { route, request, response, next }: Exchange): Observable<unknown> {
-    const attempt = new Attempt(claim, route.injectsResponse, observe);
-    const { maxResponseBytes, completeBeforeResponse, replayHeaders } = route.settings;
-    attempt.capture = captureResponse(
-      response,
-      { maxBytes: maxResponseBytes, holdBack: completeBeforeResponse, replayHeaders },
-      attempt,
-    );
+    const { injectsResponse, ownHeaders, settings } = route;
+    const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
+    const attempt = new Attempt(claim, {
+      injectsResponse,
+      observe,
+      refuse: error => refuse(response, error, this.settings.errorFormat),
+    });
+    attempt.capture = captureResponse(response, { maxBytes, holdBack, replayHeaders, ownHeaders }, attempt);
+    if (attempt.capture === undefined) {
+      // Somebody else has answered meanwhile, such as a timeout. Nobody would hear of what the handler did.
+      void claim.settle(RELEASE);
+      throw new LeaseLostError();
+    }
     markRequest(request, attempt);
-    // The answer has begun before the handler: server-sent events, which pass unprotected.
-    if (attempt.capture === undefined) void claim.settle(RELEASE);
     return next.handle();
   }
 
-  private async replay(outcome: Outcome, { request, response }: Exchange): Promise<Observable<unknown>> {
-    const replayed = replayedValue(outcome);
+  private async replay(outcome: Outcome, exchange: Exchange): Promise<Observable<unknown>> {
+    const { route, request, response } = exchange;
+    // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
+    const replayed = this.routes.hasOuterInterceptors(route) ? replayedValue(outcome) : undefined;
     markRequest(request, { claim: undefined, replayed: { value: replayed } });
     await replayOutcome(response, outcome, this.settings.replayedHeader);
     return of(replayed);
@@ -170,8 +173,9 @@ function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
 }
 
 /** A handler that returns an Observable is over when that ends; one that is given up may have done its work. */
-const observe: HandlerObserver['observe'] = (observable, over) =>
+const observe: ObserveHandler = (observable, { begin, over }) =>
   new Observable(subscriber => {
+    begin();
     const subscription = (observable as Observable<unknown>).subscribe({
       next: value => subscriber.next(value),
       error: error => {
@@ -185,7 +189,7 @@ const observe: HandlerObserver['observe'] = (observable, over) =>
     });
     return () => {
       subscription.unsubscribe();
-      over('threw');
+      over('abandoned');
     };
   });
 

@@ -15,6 +15,7 @@ export const NEST_METADATA = {
   routeArguments: '__routeArguments__',
   interceptors: '__interceptors__',
   sse: '__sse__',
+  headers: '__headers__',
   pattern: 'microservices:pattern',
   gatewayMessage: 'websockets:message_mapping',
   resolverType: 'graphql:resolver_type',

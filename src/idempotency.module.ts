@@ -14,6 +14,7 @@ import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
+import { AlarmLog } from './idempotency.log';
 import type { IdempotencyModuleOptions } from './idempotency.options';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
@@ -44,7 +45,11 @@ const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } = builder;
       provide: IdempotencyEngine,
       inject: [MODULE_SETTINGS],
       useFactory: (settings: ModuleSettings) =>
-        new IdempotencyEngine(storageOf(settings), new IdempotencyEvents(settings.onEvent), settings),
+        new IdempotencyEngine(
+          storageOf(settings),
+          new IdempotencyEvents(settings.onEvent, new AlarmLog().listener),
+          settings,
+        ),
     },
     IdempotencyRoutes,
     IdempotencyInterceptor,
@@ -85,8 +90,8 @@ export class IdempotencyModule
   }
 
   /** Before the server closes: it would wait for those who wait. */
-  beforeApplicationShutdown(): void {
-    this.engine.stopWaiting();
+  async beforeApplicationShutdown(): Promise<void> {
+    await this.engine.stopWaiting();
   }
 
   /** After the server has closed: no new request can come. */

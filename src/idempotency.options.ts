@@ -75,6 +75,17 @@ export interface EncryptionKey {
   readonly key: Uint8Array | string;
 }
 
+/** How outcomes are sealed. */
+export interface EncryptionOptions {
+  /** The first key seals, every key opens. Put a new one in front within 2^32 outcomes (see docs/security.md). */
+  readonly keys: readonly EncryptionKey[];
+  /**
+   * Whether records in clear, from before there were keys, are still replayed. Set it to `false` once the longest `ttl` has
+   * passed since: then whoever can write to the storage cannot slip in an answer of their own. @default true
+   */
+  readonly acceptUnsealed?: boolean;
+}
+
 /** Options of `IdempotencyModule.forRoot()`. Every route option can be given here as the default of all routes. */
 export interface IdempotencyModuleOptions extends IdempotencyRouteOptions {
   /** Where records are kept. @default new MemoryStorage(), refused when `NODE_ENV=production` */
@@ -93,8 +104,8 @@ export interface IdempotencyModuleOptions extends IdempotencyRouteOptions {
   errorFormat?: 'problem' | 'nest';
   /** Makes record keys and fingerprints HMAC-SHA-256, so that nobody who reads the storage can guess them back. @default off */
   secret?: string;
-  /** Seals outcomes with AES-256-GCM. The first key seals, every key opens. @default off */
-  encryption?: { readonly keys: readonly EncryptionKey[] };
+  /** Seals outcomes with AES-256-GCM. @default off */
+  encryption?: EncryptionOptions;
   /** Called with every event. */
   onEvent?: IdempotencyListener;
   /** `false` lets every request pass unprotected: for tests and incidents. @default true */

@@ -1,5 +1,5 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
-import { ModulesContainer } from '@nestjs/core';
+import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import {
   handlerOf,
   handlerNames,
@@ -9,7 +9,12 @@ import {
   type Handler,
 } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
-import { INTERCEPTOR_METADATA, NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './idempotency.metadata';
+import {
+  IDEMPOTENT_METADATA,
+  INTERCEPTOR_METADATA,
+  NEST_METADATA,
+  RESPONSE_PARAMETER_KINDS,
+} from './idempotency.metadata';
 import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
@@ -23,6 +28,10 @@ export interface Route {
   readonly settings: RouteSettings;
   /** Whether the handler holds the response itself (`@Res()`, `@Next()`). */
   readonly injectsResponse: boolean;
+  /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
+  readonly isWrapped: boolean;
+  /** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */
+  readonly ownHeaders: readonly string[];
 }
 
 /**
@@ -36,6 +45,7 @@ export class IdempotencyRoutes {
 
   constructor(
     @Inject(ModulesContainer) modules: ModulesContainer,
+    @Inject(ApplicationConfig) private readonly config: ApplicationConfig,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
     for (const module of modules.values()) {
@@ -55,30 +65,46 @@ export class IdempotencyRoutes {
     return routes?.get(controller) ?? this.resolve(controller as Controller, handler as Handler);
   }
 
+  /** Whether another interceptor sees what ours emits. Global ones can be added until the application listens. */
+  hasOuterInterceptors(route: Route): boolean {
+    return (
+      route.isWrapped ||
+      this.config.getGlobalInterceptors().length > 0 ||
+      this.config.getGlobalRequestInterceptors().length > 0
+    );
+  }
+
   private explore(controller: Controller): void {
     for (const name of handlerNames(controller.prototype)) {
       const declared = handlerOf(controller, name);
-      if (declared === undefined || overridesOf(declared) === undefined) continue;
+      if (declared === undefined) continue;
       const isHttp = Reflect.getMetadata(NEST_METADATA.method, declared) !== undefined;
+      if (overridesOf(declared) === undefined) {
+        if (isHttp && hasLostMark(controller.prototype, name)) throw lostMark(`${controller.name}.${name}`);
+        continue;
+      }
       if (isHttp) {
         this.checkHandler(controller, name, declared);
         trackHandler(controller, name);
       }
       const handler = handlerOf(controller, name) ?? declared;
-      const route = this.resolve(controller, handler);
+      const route = this.resolve(controller, handler, name);
       if (route === undefined) continue;
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
       else requireValueLevel(`${controller.name}.${name}`, handler, route);
     }
   }
 
-  private resolve(controller: Controller, handler: Handler): Route | undefined {
+  /** @param name of the method; that of the function is another one where a decorator has wrapped it */
+  private resolve(controller: Controller, handler: Handler, name = handler.name): Route | undefined {
     const overrides = overridesOf(handler);
     if (overrides === undefined) return undefined;
     const route: Route = Object.freeze({
       name: routeName(controller, handler),
-      settings: this.settingsOf(controller, handler, overrides),
-      injectsResponse: injectsResponse(controller, handler.name),
+      settings: this.settingsOf(controller, name, overrides),
+      injectsResponse: injectsResponse(controller, name),
+      isWrapped: isWrapped(controller, handler),
+      ownHeaders: ownHeaders(handler),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
     this.routes.set(handler, routes.set(controller, route));
@@ -87,14 +113,14 @@ export class IdempotencyRoutes {
 
   private settingsOf(
     controller: Controller,
-    handler: Handler,
+    name: string,
     overrides: IdempotencyRouteOptions,
   ): RouteSettings {
     try {
       return resolveRouteSettings(this.settings, overrides);
     } catch (error) {
       if (!(error instanceof IdempotencyConfigurationError)) throw error;
-      throw new IdempotencyConfigurationError(`${controller.name}.${handler.name}: ${error.message}`);
+      throw new IdempotencyConfigurationError(`${controller.name}.${name}: ${error.message}`);
     }
   }
 
@@ -132,6 +158,16 @@ function injectsResponse(controller: Controller, name: string): boolean {
   return Object.keys(parameters).some(key => RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''));
 }
 
+function isWrapped(controller: Controller, handler: Handler): boolean {
+  const ofHandler = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || ofHandler.findIndex(isOurs) !== 0;
+}
+
+function ownHeaders(handler: Handler): string[] {
+  const headers = (Reflect.getMetadata(NEST_METADATA.headers, handler) ?? []) as readonly { name: string }[];
+  return headers.map(({ name }) => name.toLowerCase());
+}
+
 function isOurs(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
 }
@@ -139,6 +175,19 @@ function isOurs(interceptor: unknown): boolean {
 /** Nest makes the classes of `FileInterceptor()` and its like as mixins of this name. */
 function isUploadInterceptor(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && interceptor.name === 'MixinInterceptor';
+}
+
+/** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */
+function hasLostMark(prototype: object, name: string): boolean {
+  let owner: object | null = prototype;
+  while (owner !== null && !Object.hasOwn(owner, name)) owner = Object.getPrototypeOf(owner) as object | null;
+  return owner !== null && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
+}
+
+function lostMark(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, or let it copy the metadata.`,
+  );
 }
 
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */

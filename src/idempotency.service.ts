@@ -9,6 +9,7 @@ import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
+import { failure } from './idempotency.validation';
 import { recordKeyOf } from './record-key';
 import type { DigestSecret } from './digest';
 import type { IdempotencyRecord } from './storage/storage';
@@ -61,6 +62,7 @@ export class IdempotencyService {
    */
   async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
     const { operation, key, scope, payload, ...overrides } = request;
+    checkName(operation, scope);
     validateRouteOptions(overrides);
     const settings = resolveRouteSettings(this.settings, overrides);
     if (!this.settings.enabled) return work(new NoLease());
@@ -100,5 +102,16 @@ export class IdempotencyService {
     const source =
       operation !== undefined ? `run:${operation}` : route !== undefined ? `route:${route}` : 'header';
     return recordKeyOf({ namespace: this.settings.namespace, source, scope, key }, this.secret);
+  }
+}
+
+/** Without an operation a job would share the records of clients' headers, and `null` is not "no scope". */
+function checkName(operation: unknown, scope: unknown): void {
+  if (typeof operation !== 'string' || operation === '') {
+    throw failure('operation', 'a non-empty string', operation);
+  }
+  // What came says who somebody is, so only its type is told.
+  if (scope !== undefined && typeof scope !== 'string') {
+    throw failure('scope', 'a string, or left out', typeof scope);
   }
 }

@@ -6,6 +6,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyListener } from './idempotency.events';
 import {
   DEFAULTS,
+  type EncryptionKey,
   type IdempotencyModuleOptions,
   type IdempotencyRouteOptions,
   type RequestFunction,
@@ -53,6 +54,8 @@ export interface ModuleSettings {
   readonly errorFormat: 'problem' | 'nest';
   readonly secret: string | undefined;
   readonly sealingKeys: readonly SealingKey[];
+  /** Whether records that nobody sealed are answered from. */
+  readonly acceptUnsealed: boolean;
   readonly onEvent: IdempotencyListener | undefined;
   readonly enabled: boolean;
   /** Whether `scope` was given for the module, be it `false`. */
@@ -118,6 +121,7 @@ export function resolveModuleSettings(options: IdempotencyModuleOptions = {}): M
     errorFormat: given.errorFormat,
     secret: options.secret,
     sealingKeys: sealingKeys(options.encryption),
+    acceptUnsealed: options.encryption?.acceptUnsealed ?? true,
     onEvent: options.onEvent,
     enabled: given.enabled,
     scopeDecided: options.scope !== undefined,
@@ -244,17 +248,17 @@ function checkLease(settings: RouteSettings, storageTimeoutMs: number): void {
 
 function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): SealingKey[] {
   if (encryption === undefined) return [];
+  // What came may be a key in the wrong place, which must not reach a log: only its type is told.
   if (!Array.isArray(encryption?.keys) || encryption.keys.length === 0) {
-    throw expected.failure('encryption', 'an object with at least one key in `keys`', encryption);
+    throw expected.failure('encryption', 'an object with at least one key in `keys`', typeof encryption);
   }
-  const ids = new Set<string>();
-  return encryption.keys.map(({ id, key }) => {
+  expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
+  const ids = new Set<unknown>();
+  return encryption.keys.map((entry: Partial<EncryptionKey> | null) => {
+    const { id, key } = entry ?? {};
     if (typeof id !== 'string' || !/^[!-~]{1,64}$/.test(id) || ids.has(id)) {
-      throw expected.failure(
-        'encryption.keys',
-        'keys with ids of 1 to 64 printable characters, each once',
-        id,
-      );
+      const expectation = 'keys with ids of 1 to 64 printable characters, each once';
+      throw expected.failure('encryption.keys', expectation, typeof id === 'string' ? id : typeof id);
     }
     ids.add(id);
     return { id, key: createSecretKey(aes256Key(key)) };
@@ -262,8 +266,7 @@ function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): Sealin
 }
 
 function aes256Key(key: unknown): Uint8Array {
-  const bytes =
-    typeof key === 'string' ? Buffer.from(key, /^[0-9a-f]{64}$/i.test(key) ? 'hex' : 'base64') : key;
+  const bytes = typeof key === 'string' ? decodeKey(key) : key;
   if (!(bytes instanceof Uint8Array) || bytes.length !== 32) {
     // The key itself must not reach a log, so the message tells nothing of what came.
     throw new IdempotencyConfigurationError(
@@ -271,4 +274,10 @@ function aes256Key(key: unknown): Uint8Array {
     );
   }
   return bytes;
+}
+
+/** Strict: Node's decoder skips what it does not know, so a mangled text could pass for a weaker key. */
+function decodeKey(text: string): Uint8Array | undefined {
+  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
+  return /^[\w+/-]{43}=?$/.test(text) ? Buffer.from(text, 'base64') : undefined;
 }

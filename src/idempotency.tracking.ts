@@ -32,6 +32,8 @@ function tracked(handler: Handler, slot: number): Handler {
       ? attempt.run.follow(() => handler.apply(this, args))
       : handler.apply(this, args);
   };
+  // Some decorators pass metadata on by inheritance.
+  Object.setPrototypeOf(wrapper, Object.getPrototypeOf(handler) as object);
   for (const key of Reflect.getOwnMetadataKeys(handler) as unknown[]) {
     Reflect.defineMetadata(key, Reflect.getOwnMetadata(key, handler), wrapper);
   }

@@ -6,6 +6,7 @@ export { IdempotencyService, type RecordName, type RunRequest } from './idempote
 export type { Duration } from './duration';
 export type {
   EncryptionKey,
+  EncryptionOptions,
   FinishedRun,
   IdempotencyModuleOptions,
   IdempotencyOptionsFactory,

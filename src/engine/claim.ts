@@ -1,6 +1,6 @@
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
-import type { IdempotencyEventName } from '../idempotency.events';
-import type { Completion, Outcome } from '../storage/storage';
+import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
+import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
 import { now } from './monotonic';
@@ -20,7 +20,9 @@ export class Claim implements Beating {
   private deadline: number;
   private readonly abort = new LazyAbort();
   private extending = false;
-  private effectBegan: boolean;
+  /** The lease ends where `maxLease` does, so there is nothing left to extend. */
+  private endsForGood = false;
+  private effectBegan = false;
   private phase: 'held' | 'lapsed' | 'taken' | 'settled' = 'held';
 
   /** @param sentAt when `create` was sent: the storage cannot have begun to count the lease before. */
@@ -33,7 +35,6 @@ export class Claim implements Beating {
     const { leaseMs } = plan.settings;
     this.deadline = sentAt + leaseMs * (1 - SAFETY_MARGIN);
     this.nextBeatAt = sentAt + leaseMs / 3;
-    this.effectBegan = false;
     parts.heartbeat.add(this);
   }
 
@@ -44,7 +45,15 @@ export class Claim implements Beating {
 
   /** Aborts when the claim can no longer be relied on. */
   get signal(): AbortSignal {
+    // After a blocked event loop the handler may be here before the heartbeat.
+    this.noticeLapse(now());
     return this.abort.signal;
+  }
+
+  /** What others are told of the key while it is this claim's. */
+  get inProgress(): InProgressRecord {
+    const { fingerprint, settings } = this.plan;
+    return { state: 'in-progress', fingerprint, format: RECORD_FORMAT, remainingMs: settings.leaseMs };
   }
 
   /** Whether the claim is surely still this owner's. */
@@ -63,7 +72,7 @@ export class Claim implements Beating {
     this.assertHeld();
     if (this.effectBegan) return;
     const sentAt = now();
-    const inTheWay = await this.record.reclaim('hold');
+    const inTheWay = await this.record.holdOnLapse();
     if (inTheWay !== undefined) {
       this.lose('taken');
       throw new LeaseLostError();
@@ -75,25 +84,33 @@ export class Claim implements Beating {
 
   /** Called by the heartbeat: extends the lease, or notices that it ended. */
   beat(time: number): void {
-    if (this.phase === 'held' && time >= this.deadline) this.lose('lapsed');
-    const left = this.startedAt + this.plan.settings.maxLeaseMs - time;
-    if (left <= 0) {
+    this.noticeLapse(time);
+    const { leaseMs, maxLeaseMs } = this.plan.settings;
+    const left = this.startedAt + maxLeaseMs - time;
+    if (left <= 0 || this.endsForGood) {
       this.nextBeatAt = this.phase === 'held' ? this.deadline : Infinity;
       return;
     }
-    this.nextBeatAt = this.phase === 'held' ? this.deadline : time + this.plan.settings.leaseMs / 3;
-    if (!this.extending) void this.extend(Math.min(left, this.plan.settings.leaseMs));
+    this.nextBeatAt = this.phase === 'held' ? this.deadline : time + leaseMs / 3;
+    if (!this.extending) void this.extend(Math.ceil(Math.min(left, leaseMs)));
+  }
+
+  private noticeLapse(time: number): void {
+    if (this.phase === 'held' && time >= this.deadline) this.lose('lapsed');
   }
 
   private async extend(leaseMs: number): Promise<void> {
     this.extending = true;
     const sentAt = now();
     try {
-      const extended = await this.record.extend(Math.ceil(leaseMs));
+      const extended =
+        (await this.record.extend(leaseMs)) ||
+        (this.phase !== 'settled' && (await this.record.reclaim(leaseMs)) === undefined);
       if (this.phase === 'settled') return;
-      if (extended || (await this.reclaimLostRow())) this.renewed(sentAt, leaseMs);
+      if (extended) this.renewed(sentAt, leaseMs);
       else this.lose('taken');
     } catch (error) {
+      if (this.phase === 'settled') return;
       this.parts.reportStorageError('extend', this.plan, error);
       this.beatAt(now() + this.plan.settings.leaseMs * RETRY_SHARE);
     } finally {
@@ -101,14 +118,10 @@ export class Claim implements Beating {
     }
   }
 
-  private async reclaimLostRow(): Promise<boolean> {
-    const onLapse = this.effectBegan ? 'hold' : this.plan.settings.onLapse;
-    return (await this.record.reclaim(onLapse)) === undefined;
-  }
-
   private renewed(sentAt: number, leaseMs: number): void {
     // A claim that once lapsed stays lapsed for its handler: it may have acted on the signal.
     this.deadline = sentAt + leaseMs * (1 - SAFETY_MARGIN);
+    this.endsForGood = leaseMs < this.plan.settings.leaseMs;
     this.beatAt(sentAt + leaseMs / 3);
   }
 
@@ -120,8 +133,8 @@ export class Claim implements Beating {
   private lose(phase: 'lapsed' | 'taken'): void {
     if (this.phase === 'settled' || this.phase === 'taken') return;
     this.phase = phase;
-    if (phase === 'taken') this.parts.heartbeat.remove(this);
-    this.emit('lease-lost', undefined, phase);
+    if (phase === 'taken') this.nextBeatAt = Infinity;
+    this.reportLoss(phase);
     this.abort.abort(new LeaseLostError());
   }
 
@@ -130,71 +143,97 @@ export class Claim implements Beating {
     if (this.phase === 'settled') return;
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
-    this.parts.heartbeat.remove(this);
-    if (wasTaken) return;
-    if (decision.settle === 'release') return this.release();
-    if (decision.settle === 'keep') return this.keep(decision.outcome);
-    const status = decision.held.status;
-    if (await this.write(decision.held, status)) this.emit('held', status, decision.held.held);
+    this.nextBeatAt = Infinity;
+    try {
+      if (!wasTaken) await this.carryOut(decision);
+    } finally {
+      // Only now: a closing application waits for those that the heartbeat knows.
+      this.parts.heartbeat.remove(this);
+    }
   }
 
-  private async keep(outcome: Outcome): Promise<void> {
+  private carryOut(decision: Decision): Promise<void> {
+    if (decision.settle === 'release') return this.release();
+    if (decision.settle === 'hold') return this.write(decision.held, decision.held.status);
     const { recordKey, fingerprint } = this.plan;
-    const sealed = this.parts.sealing.seal(recordKey, fingerprint, outcome);
-    if (await this.write(sealed, outcome.status)) this.emit('completed', outcome.status);
+    const { outcome } = decision;
+    return this.write(this.parts.sealing.seal(recordKey, fingerprint, outcome), outcome.status);
   }
 
   private async release(): Promise<void> {
     try {
-      if (await this.record.release()) this.emit('released');
+      this.released(await this.record.release());
     } catch (error) {
       this.parts.reportStorageError('release', this.plan, error);
-      this.parts.unstored.add(this.record, 'release');
+      this.parts.unstored.add({
+        record: this.record,
+        action: 'release',
+        settled: released => this.released(released),
+      });
     }
+  }
+
+  private released(released: boolean): void {
+    if (released) this.emit('released');
     this.parts.waiting.freed(this.plan.recordKey);
   }
 
-  private async write(completion: Completion, status: number | undefined): Promise<boolean> {
+  private async write(completion: Completion, status: number | undefined): Promise<void> {
     try {
-      const stored = await this.record.complete(completion);
-      if (stored) this.parts.waiting.settled(this.record, completion);
-      else this.emit('lease-lost', status, 'taken');
-      return stored;
+      this.stored(await this.record.complete(completion), completion, status);
     } catch (error) {
       this.parts.reportStorageError('complete', this.plan, error);
-      await this.writeLater(completion, status, error);
-      return false;
+      if (error instanceof StorageUnavailableError) this.storeLater(completion, status);
+      else await this.holdInstead(status);
     }
   }
 
-  /** A storage that answered cannot store this outcome, ever: hold the key. One that is away gets it when it is back. */
-  private async writeLater(
-    completion: Completion,
-    status: number | undefined,
-    error: unknown,
-  ): Promise<void> {
-    if (error instanceof StorageUnavailableError) {
-      this.parts.unstored.add(this.record, completion);
-      return;
-    }
+  /** The storage answers and cannot store this outcome, so it never will. */
+  private async holdInstead(status: number | undefined): Promise<void> {
     const held = { held: 'outcome-not-stored', status } as const;
     try {
-      if (await this.record.complete(held)) this.parts.waiting.settled(this.record, held);
-      this.emit('held', status, held.held);
-    } catch (again) {
-      this.parts.reportStorageError('complete', this.plan, again);
+      this.stored(await this.record.complete(held), held, status);
+    } catch (error) {
+      this.parts.reportStorageError('complete', this.plan, error);
       await this.record.extend(this.plan.settings.ttlMs).catch(() => false);
-      this.parts.unstored.add(this.record, held);
+      this.storeLater(held, status);
     }
+  }
+
+  private storeLater(action: Completion, status: number | undefined): void {
+    this.parts.unstored.add({
+      record: this.record,
+      action,
+      settled: (stored, completion) => this.stored(stored, completion, status),
+      dropped: () => this.parts.reportStorageError('complete', this.plan, new Error(NEVER_STORED)),
+    });
+  }
+
+  private stored(stored: boolean, completion: Completion, status: number | undefined): void {
+    if (!stored) return this.reportLoss('taken', status);
+    this.parts.waiting.settled(this.record, completion);
+    if ('held' in completion) this.emit('held', status, completion.held);
+    else this.emit('completed', status);
+  }
+
+  private reportLoss(how: 'lapsed' | 'taken', status?: number): void {
+    this.parts.events.alarm(this.event('lease-lost', status, how));
   }
 
   private emit(name: IdempotencyEventName, status?: number, code?: string): void {
     const { events } = this.parts;
-    if (!events.isHeard) return;
+    if (events.isHeard) events.emit(this.event(name, status, code));
+  }
+
+  private event(name: IdempotencyEventName, status?: number, code?: string): IdempotencyEvent {
     const { route, recordKey } = this.plan;
-    events.emit({ name, route, recordKey, status, code, durationMs: now() - this.startedAt });
+    return { name, route, recordKey, status, code, durationMs: now() - this.startedAt };
   }
 }
+
+const NEVER_STORED =
+  'The outcome could not be stored: the table of outcomes that wait for the storage is full, or the application has closed. ' +
+  'Its key is free, or held, once its lease has ended.';
 
 /** An AbortController that exists only once somebody looks at its signal. */
 class LazyAbort {

@@ -1,4 +1,4 @@
-import { now } from './monotonic';
+import { MAX_TIMER_MS, now } from './monotonic';
 
 /** Something that wants to be called from time to time for as long as it lives. */
 export interface Beating {
@@ -9,9 +9,6 @@ export interface Beating {
 
 /** Two beats are at least this far apart, so that thousands of claims do not make thousands of timers. */
 const MIN_INTERVAL_MS = 5;
-
-/** Node fires a timer of 2^31 ms or more after 1 ms. */
-const MAX_INTERVAL_MS = 2 ** 31 - 1;
 
 /**
  * One unref'd timer for all claims of a process. Whoever leaves before its first beat is due costs a set entry and no timer.
@@ -39,7 +36,7 @@ export class Heartbeat {
     if (time >= this.timerAt) return;
     clearTimeout(this.timer);
     this.timerAt = time;
-    const delay = Math.min(MAX_INTERVAL_MS, Math.max(MIN_INTERVAL_MS, time - now()));
+    const delay = Math.min(MAX_TIMER_MS, Math.max(MIN_INTERVAL_MS, time - now()));
     this.timer = setTimeout(() => this.tick(), delay).unref();
   }
 

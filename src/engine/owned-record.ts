@@ -9,12 +9,16 @@ import type { StorageCalls } from './storage-calls';
 
 /** A record as the owner of one token sees it: every call is limited in time and carries that token. */
 export class OwnedRecord {
+  private onLapse: OnLapse;
+
   constructor(
     private readonly storage: IdempotencyStorage,
     private readonly calls: StorageCalls,
     readonly recordKey: string,
     readonly claim: ClaimRequest,
-  ) {}
+  ) {
+    this.onLapse = claim.onLapse;
+  }
 
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
   create(): Promise<IdempotencyRecord | undefined> {
@@ -27,10 +31,18 @@ export class OwnedRecord {
     );
   }
 
-  /** Claims the key again under the same token: a row that got lost, or one whose `onLapse` changes. */
-  reclaim(onLapse: OnLapse): Promise<IdempotencyRecord | undefined> {
+  /** Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. */
+  reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
+    const { storage, calls, recordKey, claim, onLapse } = this;
+    return calls.within(() => storage.create(recordKey, { ...claim, leaseMs, onLapse }));
+  }
+
+  /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
+  async holdOnLapse(): Promise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(() => storage.create(recordKey, { ...claim, onLapse }));
+    const inTheWay = await calls.within(() => storage.create(recordKey, { ...claim, onLapse: 'hold' }));
+    if (inTheWay === undefined) this.onLapse = 'hold';
+    return inTheWay;
   }
 
   extend(leaseMs: number): Promise<boolean> {
@@ -41,7 +53,7 @@ export class OwnedRecord {
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
   async complete(completion: Completion): Promise<boolean> {
     if (await this.tryComplete(completion)) return true;
-    const inTheWay = await this.reclaim(this.claim.onLapse);
+    const inTheWay = await this.reclaim();
     return inTheWay === undefined && this.tryComplete(completion);
   }
 

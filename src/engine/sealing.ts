@@ -10,12 +10,22 @@ const TAG_BYTES = 16;
  * Seals outcomes with AES-256-GCM (NIST SP 800-38D). Headers and body are hidden; the status stays readable for operators,
  * but is bound, as are record key, format, fingerprint and state, so no sealed part can be moved to another record.
  * Sealed body: nonce (12 bytes), tag (16), ciphertext of the headers' length (4), the headers' JSON text and the body.
+ *
+ * Nonces are random, so that instances need not agree on them. NIST allows 2^32 of those for one key (8.3): at a hundred
+ * stored outcomes a second that is sixteen months, after which another key has to come first.
  */
 export class Sealing {
   private readonly byId: ReadonlyMap<string, SealingKey>;
 
-  /** The first key seals, every key opens. */
-  constructor(private readonly keys: readonly SealingKey[]) {
+  /**
+   * The first key seals, every key opens.
+   *
+   * @param acceptUnsealed whether records in clear, from before there were keys, are still answered from
+   */
+  constructor(
+    private readonly keys: readonly SealingKey[],
+    private readonly acceptUnsealed = true,
+  ) {
     this.byId = new Map(keys.map(key => [key.id, key]));
   }
 
@@ -42,7 +52,10 @@ export class Sealing {
   /** The outcome in clear. Throws a `RecordUnreadableError` where its key is unknown or it was changed. */
   open(recordKey: string, record: CompletedRecord): Outcome {
     const { outcome } = record;
-    if (outcome.sealedWith === undefined) return outcome;
+    if (outcome.sealedWith === undefined) {
+      if (this.acceptUnsealed) return outcome;
+      throw new RecordUnreadableError('it is not sealed, and `encryption.acceptUnsealed` is false');
+    }
     const key = this.byId.get(outcome.sealedWith);
     if (key === undefined) {
       throw new RecordUnreadableError(

@@ -1,8 +1,8 @@
 import type { FinishedRun, Settlement } from '../idempotency.options';
 import type { Held, Outcome } from '../storage/storage';
 
-/** How far the handler got. */
-export type HandlerState = 'not-entered' | 'running' | 'returned' | 'threw';
+/** How far the handler got. `abandoned`: nobody waits for its Observable any more, and nobody knows how much it did. */
+export type HandlerState = 'not-entered' | 'running' | 'returned' | 'threw' | 'abandoned';
 
 /** How the answer ended. */
 export type Ending =
@@ -36,21 +36,21 @@ export function isTransient(status: number): boolean {
 
 /** What becomes of a claim when handler and answer are over: the first row of the table in docs/how-it-works.md that fits. */
 export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption): Decision {
-  if (ending.kind === 'event-stream' || handler.state === 'not-entered') return RELEASE;
-  if (ending.kind === 'unreplayable') return hold(handler.state, ending.status);
-  const { outcome } = ending;
-  const settlement = settlementOf(outcome.status, handler.state, option);
-  if (settlement === 'keep') return { settle: 'keep', outcome };
+  const { state } = handler;
+  if (ending.kind === 'event-stream' || state === 'not-entered') return RELEASE;
+  const status = ending.kind === 'outcome' ? ending.outcome.status : ending.status;
+  const settlement = settlementOf(status, { ...handler, state }, option);
   if (settlement === 'release' && !handler.effectBegan) return RELEASE;
-  return hold(handler.state, outcome.status);
+  if (settlement === 'keep' && ending.kind === 'outcome') return { settle: 'keep', outcome: ending.outcome };
+  return hold(state, status);
 }
 
 /** What becomes of a claim whose answer was given by others while its handler ran on. */
 export function decideWithoutAnswer(handler: HandlerEnd, status: number, option: SettleOption): Decision {
   if (handler.state === 'not-entered') return RELEASE;
-  const settlement =
-    handler.state === 'threw' && isTransient(status) ? settlementOf(status, handler.state, option) : 'hold';
-  return settlement === 'release' && !handler.effectBegan ? RELEASE : hold(handler.state, status);
+  return handler.state === 'threw' && isTransient(status)
+    ? decide({ kind: 'unreplayable', status }, handler, option)
+    : hold(handler.state, status);
 }
 
 /** A handler that returned did its work; of one that threw nobody knows how much it did. */
@@ -60,12 +60,27 @@ export function hold(state: HandlerState, status?: number): Decision {
     : { settle: 'hold', held: { held: 'outcome-unknown', status } };
 }
 
-function settlementOf(status: number, handler: 'returned' | 'threw', option: SettleOption): Settlement {
+/** Whether a handler that threw may run again, as far as its route's settling policy goes. */
+export function mayRunAgain(status: number, handler: HandlerEnd, option: SettleOption): boolean {
+  if (handler.state === 'not-entered') return true;
+  return (
+    handler.state === 'threw' &&
+    !handler.effectBegan &&
+    settlementOf(status, { ...handler, state: 'threw' }, option) !== 'hold'
+  );
+}
+
+interface FinishedHandler extends HandlerEnd {
+  readonly state: Exclude<HandlerState, 'not-entered' | 'running'>;
+}
+
+function settlementOf(status: number, handler: FinishedHandler, option: SettleOption): Settlement {
   const preset = typeof option === 'function' ? 'release-errors' : option;
   const byPreset = presetSettlement(status, handler, preset);
   if (typeof option !== 'function') return byPreset;
   try {
-    const settlement = option({ status, handler, default: byPreset });
+    const told = handler.state === 'returned' ? 'returned' : 'threw';
+    const settlement = option({ status, handler: told, default: byPreset });
     return isSettlement(settlement) ? settlement : byPreset;
   } catch {
     // The answer is on its way to the client; a broken policy must not take it back.
@@ -75,12 +90,12 @@ function settlementOf(status: number, handler: 'returned' | 'threw', option: Set
 
 function presetSettlement(
   status: number,
-  handler: 'returned' | 'threw',
+  { state, effectBegan }: FinishedHandler,
   preset: 'release-errors' | 'keep-errors' | 'hold-errors',
 ): Settlement {
   if (!isTransient(status)) return 'keep';
-  if (handler === 'returned') return 'hold';
-  return PRESETS[preset];
+  if (state === 'returned' || effectBegan) return 'hold';
+  return state === 'abandoned' && preset === 'release-errors' ? 'hold' : PRESETS[preset];
 }
 
 const PRESETS = { 'release-errors': 'release', 'keep-errors': 'keep', 'hold-errors': 'hold' } as const;

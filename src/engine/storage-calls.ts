@@ -66,11 +66,6 @@ export class StorageCalls {
       call.expire();
     }
   }
-
-  /** Stops the timer; calls in flight are no longer limited. */
-  close(): void {
-    clearTimeout(this.timer);
-  }
 }
 
 function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {

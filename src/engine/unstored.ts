@@ -1,55 +1,75 @@
+import { StorageUnavailableError } from '../idempotency.errors';
 import { RECORD_FORMAT, type Completion, type IdempotencyRecord } from '../storage/storage';
 import { now } from './monotonic';
 import type { OwnedRecord } from './owned-record';
 
-interface Entry {
+interface PendingCompletion {
   readonly record: OwnedRecord;
-  readonly action: Completion | 'release';
-  readonly expiresAt: number;
-  readonly bytes: number;
+  readonly action: Completion;
+  /** What was stored at last, or `false` where the key belongs to another token by now. */
+  settled(stored: boolean, completion: Completion): void;
+  /** It will never be stored. */
+  dropped(): void;
 }
 
-export interface UnstoredReport {
-  /** An entry reached the storage (`true`), or its key belongs to another token by now (`false`). */
-  settled(record: OwnedRecord, action: Completion | 'release', stored: boolean): void;
-  /** No room: the lease of this record lapses by itself. */
-  dropped(record: OwnedRecord): void;
+interface PendingRelease {
+  readonly record: OwnedRecord;
+  readonly action: 'release';
+  settled(released: boolean): void;
 }
 
+/** A settlement that the storage could not take yet. */
+export type Pending = PendingCompletion | PendingRelease;
+
+type Entry = Pending & { readonly bytes: number; readonly expiresAt: number };
+
+/** Of outcomes, and again of releases: a storage that is away must not fill the room for outcomes with failed claims. */
 const MAX_ENTRIES = 10_000;
 const MAX_BYTES = 64 * 1024 * 1024;
-const FIRST_RETRY_MS = 100;
-const MAX_RETRY_MS = 2_000;
+
+/** How many calls a storage that has come back gets at once. */
+const BATCH = 100;
 
 /**
  * Settlements that the storage could not take yet, in a bounded table. It answers their keys within this process and tries
  * again, less and less often, until the storage takes them.
  */
 export class Unstored {
-  private readonly entries = new Set<Entry>();
-  /** Those that answer their key. */
+  private readonly outcomes = new Set<Entry>();
+  private readonly releases = new Set<Entry>();
+  /** Outcomes by record key: they answer it. */
   private readonly answers = new Map<string, Entry>();
   private bytes = 0;
-  private delayMs = FIRST_RETRY_MS;
+  private delayMs: number;
   private timer: NodeJS.Timeout | undefined;
   private flushing: Promise<void> | undefined;
+  private isAway = false;
+  private isClosed = false;
 
-  constructor(private readonly report: UnstoredReport) {}
-
-  get size(): number {
-    return this.entries.size;
+  /** @param storageTimeoutMs longest pause between two attempts: with it every lease sees one, being three times as long. */
+  constructor(private readonly storageTimeoutMs: number) {
+    this.delayMs = this.firstDelayMs;
   }
 
-  add(record: OwnedRecord, action: Completion | 'release'): void {
-    const bytes = action !== 'release' && 'body' in action ? action.body.byteLength : 0;
-    if (this.entries.size >= MAX_ENTRIES || this.bytes + bytes > MAX_BYTES) {
-      this.report.dropped(record);
+  get size(): number {
+    return this.outcomes.size + this.releases.size;
+  }
+
+  add(pending: Pending): void {
+    const { record, action } = pending;
+    const isRelease = action === 'release';
+    const bytes = !isRelease && 'body' in action ? action.body.byteLength : 0;
+    const entries = isRelease ? this.releases : this.outcomes;
+    if (this.isClosed || entries.size >= MAX_ENTRIES || this.bytes + bytes > MAX_BYTES) {
+      // The lease of a release ends by itself.
+      if (pending.action !== 'release') pending.dropped();
       return;
     }
-    const entry = { record, action, bytes, expiresAt: now() + record.claim.ttlMs };
-    this.entries.add(entry);
-    if (action !== 'release') this.answers.set(record.recordKey, entry);
+    const entry: Entry = { ...pending, bytes, expiresAt: now() + record.claim.ttlMs };
+    entries.add(entry);
+    if (!isRelease) this.answers.set(record.recordKey, entry);
     this.bytes += bytes;
+    this.isAway = true;
     this.arm();
   }
 
@@ -67,55 +87,95 @@ export class Unstored {
       : { ...base, state: 'completed', outcome: entry.action };
   }
 
-  private arm(): void {
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      void this.flush();
-    }, this.delayMs).unref();
+  /** The storage has just answered somebody else. */
+  storageIsBack(): void {
+    if (!this.isAway) return;
+    this.isAway = false;
+    void this.flush();
   }
 
   /** Tries every entry once. */
   flush(): Promise<void> {
     this.flushing ??= this.tryAll().finally(() => {
       this.flushing = undefined;
-      if (this.entries.size > 0) this.arm();
+      this.arm();
     });
     return this.flushing;
   }
 
-  private async tryAll(): Promise<void> {
-    this.delayMs = Math.min(MAX_RETRY_MS, this.delayMs * 2);
-    for (const entry of [...this.entries]) {
-      if (!(await this.tryOne(entry))) return;
+  /** What is left will never be stored. */
+  close(): void {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+    for (const entry of this.outcomes) {
+      this.remove(entry);
+      if (entry.action !== 'release') entry.dropped();
     }
-    this.delayMs = FIRST_RETRY_MS;
+    this.releases.clear();
+  }
+
+  private get firstDelayMs(): number {
+    return this.storageTimeoutMs / 20;
+  }
+
+  private arm(): void {
+    if (this.isClosed || this.size === 0) return;
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      void this.flush();
+    }, this.delayMs).unref();
+  }
+
+  private async tryAll(): Promise<void> {
+    const before = this.size;
+    const entries = [...this.outcomes, ...this.releases];
+    // One goes ahead, so that a storage that is still away gets one call instead of a batch.
+    for (let from = 0, to = 1; from < entries.length; from = to, to += BATCH) {
+      const tried = await Promise.all(entries.slice(from, to).map(entry => this.tryOne(entry)));
+      this.isAway = !tried.every(Boolean);
+      if (this.isAway) break;
+    }
+    const progressed = this.size < before;
+    this.delayMs = progressed ? this.firstDelayMs : Math.min(this.storageTimeoutMs, this.delayMs * 2);
   }
 
   /** `false`: the storage is still away, so the others need not be tried. */
   private async tryOne(entry: Entry): Promise<boolean> {
-    const { record, action } = entry;
     if (entry.expiresAt <= now()) {
       this.remove(entry);
       return true;
     }
     try {
-      const stored = action === 'release' ? await record.release() : await record.complete(action);
-      this.remove(entry);
-      this.report.settled(record, action, stored);
+      if (entry.action === 'release') {
+        const released = await entry.record.release();
+        this.remove(entry);
+        entry.settled(released);
+      } else await this.store(entry, entry.action);
       return true;
-    } catch {
-      return false;
+    } catch (error) {
+      // A storage that answers may take the others.
+      return !(error instanceof StorageUnavailableError);
     }
   }
 
+  private async store(entry: Entry & PendingCompletion, completion: Completion): Promise<void> {
+    let stored: boolean;
+    try {
+      stored = await entry.record.complete(completion);
+    } catch (error) {
+      if (error instanceof StorageUnavailableError || 'held' in completion) throw error;
+      // The storage is back and cannot store this outcome: whoever asks elsewhere must not run again.
+      return this.store(entry, { held: 'outcome-not-stored', status: completion.status });
+    }
+    this.remove(entry);
+    entry.settled(stored, completion);
+  }
+
   private remove(entry: Entry): void {
-    if (!this.entries.delete(entry)) return;
+    const entries = entry.action === 'release' ? this.releases : this.outcomes;
+    if (!entries.delete(entry)) return;
     const { recordKey } = entry.record;
     if (this.answers.get(recordKey) === entry) this.answers.delete(recordKey);
     this.bytes -= entry.bytes;
-  }
-
-  close(): void {
-    clearTimeout(this.timer);
   }
 }

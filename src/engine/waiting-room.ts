@@ -6,26 +6,24 @@ import {
 } from '../storage/storage';
 import type { OwnedRecord } from './owned-record';
 
-/** Waiters of one key and of one process; whoever comes later is refused at once. */
+/** Those who wait for one key, and for any key of this process; whoever comes later is refused at once. */
 const MAX_WAITERS_PER_KEY = 1_000;
 const MAX_WAITERS = 10_000;
 
 /** A storage that cannot wake its waiters is asked again this often. */
 const POLL_MS = 250;
 
-/** Those who wait for one key. Only their representative asks the storage. */
-interface Group {
-  readonly waiters: Set<Waiter>;
-  representative: Waiter | undefined;
-}
+/** What somebody learned of a key, be it that the storage cannot tell. */
+type News = IdempotencyRecord | Error;
 
 /**
- * Where duplicates wait for the first request. One representative a key watches the storage and shares what it learns, so
- * a thousand waiters cost the storage what one costs.
+ * Where duplicates wait for the first request. Requests of one key and process that are willing to wait form a group. One of
+ * them represents it: it alone asks and watches the storage, and shares what it learns, so a thousand cost what one costs.
  */
 export class WaitingRoom {
   private readonly groups = new Map<string, Group>();
   private size = 0;
+  private closedBy: Error | undefined;
 
   constructor(private readonly storage: IdempotencyStorage) {}
 
@@ -34,11 +32,11 @@ export class WaitingRoom {
     let group = this.groups.get(recordKey);
     if (this.size >= MAX_WAITERS || (group?.waiters.size ?? 0) >= MAX_WAITERS_PER_KEY) return undefined;
     if (group === undefined) {
-      group = { waiters: new Set(), representative: undefined };
+      group = new Group(recordKey);
       this.groups.set(recordKey, group);
     }
-    const waiter = new Waiter(this, recordKey, group);
-    group.waiters.add(waiter);
+    const waiter = new Waiter(this, group, this.closedBy);
+    group.add(waiter);
     this.size++;
     return waiter;
   }
@@ -46,105 +44,164 @@ export class WaitingRoom {
   /** The storage took a completion of this process: its waiters need not ask. */
   settled(record: OwnedRecord, completion: Completion): void {
     const group = this.groups.get(record.recordKey);
-    if (group === undefined) return;
-    const shared = recordOf(record, completion);
-    for (const waiter of group.waiters) waiter.wake(shared);
+    if (group !== undefined) this.share(group, recordOf(record, completion));
   }
 
   /** The key was freed by this process: the representative can claim it. */
   freed(recordKey: string): void {
-    this.groups.get(recordKey)?.representative?.wake(undefined);
+    this.groups.get(recordKey)?.representative?.wake('woken');
   }
 
-  /** What one waiter learned of the key is news for all others. */
-  share(recordKey: string, record: IdempotencyRecord): void {
-    const group = this.groups.get(recordKey);
-    if (group === undefined) return;
-    for (const waiter of group.waiters) waiter.wake(record);
+  share(group: Group, news: News): void {
+    // Whoever comes after the end is to ask afresh.
+    const isFinal = news instanceof Error || news.state !== 'in-progress';
+    if (isFinal) this.forget(group);
+    group.tell(news);
   }
 
   remove(waiter: Waiter, group: Group): void {
-    if (!group.waiters.delete(waiter)) return;
+    if (!group.remove(waiter)) return;
     this.size--;
-    if (group.waiters.size === 0) this.groups.delete(waiter.recordKey);
-    if (group.representative !== waiter) return;
-    group.representative = undefined;
-    const [next] = group.waiters;
-    next?.promote();
+    if (group.waiters.size === 0) this.forget(group);
   }
 
+  /** Sends everybody home, now and from now on. */
+  close(reason: Error): void {
+    this.closedBy = reason;
+    for (const group of [...this.groups.values()]) {
+      for (const waiter of [...group.waiters]) waiter.giveUp(reason);
+    }
+  }
+
+  /** Resolves when the storage is worth asking again. */
   async watch(recordKey: string, signal: AbortSignal): Promise<void> {
     if (this.storage.waitFor === undefined) return pause(POLL_MS, signal);
     try {
       await this.storage.waitFor(recordKey, signal);
     } catch {
       // The storage is away: asking it again at once would only add to its load.
-      await pause(POLL_MS, signal);
+      if (!signal.aborted) await pause(POLL_MS, signal);
     }
+  }
+
+  private forget(group: Group): void {
+    if (this.groups.get(group.recordKey) === group) this.groups.delete(group.recordKey);
   }
 }
 
-/** One duplicate that waits. */
+class Group {
+  readonly waiters = new Set<Waiter>();
+  representative: Waiter | undefined;
+  news: News | undefined;
+  /** Grows with the news, so that nobody misses any while they think about the last. */
+  version = 0;
+
+  constructor(readonly recordKey: string) {}
+
+  add(waiter: Waiter): void {
+    this.waiters.add(waiter);
+    this.representative ??= waiter;
+  }
+
+  remove(waiter: Waiter): boolean {
+    if (!this.waiters.delete(waiter)) return false;
+    if (this.representative === waiter) {
+      [this.representative] = this.waiters;
+      this.representative?.wake('news');
+    }
+    return true;
+  }
+
+  tell(news: News): void {
+    const { news: before } = this;
+    this.news = news;
+    if (isInProgress(before) && isInProgress(news) && before.fingerprint === news.fingerprint) return;
+    this.version++;
+    for (const waiter of this.waiters) waiter.wake('news');
+  }
+}
+
+/** One request that is willing to wait. */
 export class Waiter {
-  private resolveTurn: ((news: IdempotencyRecord | undefined | 'promoted') => void) | undefined;
+  /** How much of the group's news this one has heard: one that comes later hears the last. */
+  private heard = 0;
+  /** Whether this one has seen a record under the key. */
+  knowsRecord = false;
+  private failure: Error | undefined;
+  private resolveSleep: ((why: 'woken' | 'news') => void) | undefined;
 
   constructor(
     private readonly room: WaitingRoom,
-    readonly recordKey: string,
     private readonly group: Group,
+    private readonly refusal: Error | undefined,
   ) {}
 
+  /** Whether it is this one's turn to ask the storage, because nobody in this process has asked yet. */
+  get isFirst(): boolean {
+    return this.group.representative === this && this.group.version === 0;
+  }
+
   /**
-   * Waits for news of the key: a record that another waiter or the owner shared, or `undefined` where this waiter is to ask
-   * the storage itself. Rejects with the signal's reason.
+   * Waits for what others learn of the key; `'ask'`: this one is to ask the storage itself, and to share the answer.
+   * Rejects with the error that another was answered with, or that this one was told to give up with.
    */
-  async next(signal: AbortSignal): Promise<IdempotencyRecord | undefined> {
+  async next(): Promise<IdempotencyRecord | 'ask'> {
     for (;;) {
-      this.group.representative ??= this;
-      const represents = this.group.representative === this;
-      const news = await this.turn(signal, represents);
-      if (news !== 'promoted') return news;
+      const failure = this.failure ?? this.refusal;
+      if (failure !== undefined) throw failure;
+      if (this.heard < this.group.version) return this.hear();
+      if (this.isFirst) return 'ask';
+      const why = await (this.group.representative === this ? this.watch() : this.sleep());
+      if (why === 'woken') return 'ask';
     }
   }
 
-  private async turn(
-    signal: AbortSignal,
-    represents: boolean,
-  ): Promise<IdempotencyRecord | undefined | 'promoted'> {
-    signal.throwIfAborted();
-    const watching = new AbortController();
-    const news = new Promise<IdempotencyRecord | undefined | 'promoted'>((resolve, reject) => {
-      this.resolveTurn = resolve;
-      signal.addEventListener('abort', () => reject(asError(signal.reason)), {
-        once: true,
-        signal: watching.signal,
-      });
-      if (represents) {
-        this.room.watch(this.recordKey, watching.signal).then(
-          () => resolve(undefined),
-          () => undefined,
-        );
-      }
-    });
-    try {
-      return await news;
-    } finally {
-      this.resolveTurn = undefined;
-      watching.abort();
-    }
+  /** What this one learned of the key is news for all others. */
+  share(news: News): void {
+    this.knowsRecord ||= !(news instanceof Error);
+    this.room.share(this.group, news);
+    this.heard = this.group.version;
   }
 
-  wake(record: IdempotencyRecord | undefined): void {
-    this.resolveTurn?.(record);
+  giveUp(reason: Error): void {
+    this.failure ??= reason;
+    this.wake('news');
   }
 
-  promote(): void {
-    this.resolveTurn?.('promoted');
+  wake(why: 'woken' | 'news'): void {
+    this.resolveSleep?.(why);
   }
 
   leave(): void {
     this.room.remove(this, this.group);
   }
+
+  private hear(): IdempotencyRecord {
+    const { news, version } = this.group;
+    this.heard = version;
+    if (news === undefined || news instanceof Error) throw news as Error;
+    return news;
+  }
+
+  private sleep(): Promise<'woken' | 'news'> {
+    return new Promise(resolve => (this.resolveSleep = resolve));
+  }
+
+  private async watch(): Promise<'woken' | 'news'> {
+    const watching = new AbortController();
+    const sleep = this.sleep();
+    this.room.watch(this.group.recordKey, watching.signal).then(
+      () => this.wake('woken'),
+      () => undefined,
+    );
+    const why = await sleep;
+    watching.abort();
+    return why;
+  }
+}
+
+function isInProgress(news: News | undefined): news is IdempotencyRecord {
+  return news !== undefined && !(news instanceof Error) && news.state === 'in-progress';
 }
 
 function recordOf(record: OwnedRecord, completion: Completion): IdempotencyRecord {
@@ -156,19 +213,15 @@ function recordOf(record: OwnedRecord, completion: Completion): IdempotencyRecor
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
+  return new Promise(resolve => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener(
       'abort',
       () => {
         clearTimeout(timer);
-        reject(asError(signal.reason));
+        resolve();
       },
       { once: true },
     );
   });
-}
-
-function asError(reason: unknown): Error {
-  return reason instanceof Error ? reason : new Error(String(reason));
 }

@@ -3,13 +3,14 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../storage/storage';
 import type { CaptureListener, CaptureRules } from './capture';
-import type { RawResponse } from './raw-response';
-import { decoderOf, headerNames, outcomeOf, type FinishedAnswer, type HeaderValue } from './snapshot';
+import { codingOf, decoded } from './coding';
+import { headerNames, isHttp2, type RawResponse } from './raw-response';
+import { outcomeOf, type HeaderValue } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
 export interface SentPayload {
-  /** `undefined` for a stream: its bytes are those on the wire. */
-  readonly bytes: Buffer | undefined;
+  /** A string or a Buffer; of anything else the bytes are those on the wire. */
+  readonly payload: unknown;
   readonly headers: OutgoingHttpHeaders;
 }
 
@@ -23,8 +24,11 @@ export abstract class Answer {
   protected status = 0;
   protected reason: string | undefined;
   protected chunks: Buffer[] = [];
+  /** The first chunk as it was written. */
+  private first: unknown;
   protected size = 0;
   protected hasTrailers = false;
+  protected isHeadUtf8 = false;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
 
@@ -35,17 +39,37 @@ export abstract class Answer {
     protected readonly listener: CaptureListener,
   ) {}
 
-  /** A header as it leaves the server. */
+  /** A header as the application has set it. */
   protected header(name: string): HeaderValue {
     return this.raw.getHeader(name);
   }
 
-  protected headerNames(): string[] {
+  protected headerNames(): readonly string[] {
     return headerNames(this.raw);
   }
 
-  protected get isEventStream(): boolean {
-    return String(this.header('content-type') ?? '').startsWith('text/event-stream');
+  /** From here on the head cannot change. */
+  protected commit(): void {
+    if (this.committed) return;
+    this.committed = true;
+    this.status = Number(this.raw.statusCode);
+    // HTTP/2 has no reason phrase, and Node warns of whoever asks for one.
+    this.reason = isHttp2(this.raw) ? undefined : this.raw.statusMessage;
+    this.hasTrailers ||= this.header('trailer') !== undefined;
+    if (!String(this.header('content-type') ?? '').startsWith('text/event-stream')) return;
+    this.passing = true;
+    void this.listener.onEnding({ kind: 'event-stream' });
+  }
+
+  protected keep(chunk: unknown, bytes: Buffer): void {
+    if (this.chunks.length === 0) this.first = chunk;
+    this.chunks.push(bytes);
+    this.size += bytes.length;
+  }
+
+  /** Whether the body is known to exceed what is kept, be it that its length was announced. */
+  protected get isTooLarge(): boolean {
+    return this.size > this.rules.maxBytes || (!this.isBodiless && this.declaredLength > this.rules.maxBytes);
   }
 
   /** A stream that fails, or whose reader goes away, ends an answer that only looks complete. */
@@ -54,7 +78,7 @@ export abstract class Answer {
       this.source = argument as EventEmitter;
       // errorMonitor sees the error and leaves it to whoever handles it.
       this.source.once(errorMonitor, () => (this.sourceFailed = true));
-    } else if (event === 'unpipe' && !(argument as { readableEnded?: boolean }).readableEnded) {
+    } else if (event === 'unpipe' && !hasEnded(argument)) {
       this.sourceFailed = true;
     } else if (event === 'close' && !this.ended) {
       if (this.source !== undefined) this.sourceFailed = true;
@@ -65,49 +89,81 @@ export abstract class Answer {
   /** What the finished answer is to the engine. */
   protected ending(): MaybePromise<Ending> {
     const unreplayable = { kind: 'unreplayable', status: this.status } as const;
-    if (this.hasTrailers || this.sourceFailed || this.size > this.rules.maxBytes) return unreplayable;
-    const body = joined(this.chunks);
-    if (!this.hasDeclaredLength(body)) return unreplayable;
-    if (this.sent?.bytes !== undefined) return this.outcome(this.sent.bytes);
-    const decode = decoderOf(this.header('content-encoding'));
-    if (decode === 'identity' || body.length === 0) return this.outcome(body);
-    if (decode === 'unknown' || decode === undefined) return unreplayable;
-    return decode(body, { maxOutputLength: this.rules.maxBytes }).then(
-      identity => this.outcome(identity),
+    if (this.hasTrailers || this.sourceFailed || this.isTooLarge) return unreplayable;
+    const wire = joined(this.chunks);
+    const declared = this.declaredLength;
+    if (!this.isBodiless && declared >= 0 && declared !== wire.length) return unreplayable;
+    const coding = codingOf(this.header('content-encoding'));
+    if (this.sent === undefined) return this.outcome(wire, coding);
+    const ownCoding = codingOf(this.sent.headers['content-encoding']);
+    const isUnchanged = this.chunks.length === 1 && this.first === this.sent.payload;
+    const bytes = isUnchanged ? wire : bytesOf(this.sent.payload, 'utf8');
+    if (bytes !== undefined) return bytes.length > this.rules.maxBytes ? unreplayable : this.outcome(bytes, ownCoding);
+    if (coding === ownCoding || coding === undefined || wire.length === 0) return this.outcome(wire, ownCoding);
+    return decoded(wire, coding, this.rules.maxBytes).then(
+      identity => this.outcome(identity, ownCoding),
       () => unreplayable,
     );
   }
 
-  private outcome(body: Buffer): Ending {
+  private outcome(body: Buffer, coding: string | undefined): Ending {
     const sent = this.sent?.headers;
-    const answer: FinishedAnswer = {
+    const outcome = outcomeOf({
       status: this.status,
       reason: this.reason,
       before: this.before,
       names: sent === undefined ? this.headerNames() : Object.keys(sent),
-      valueOf: name => (sent === undefined || name === 'content-length' ? this.header(name) : sent[name]),
+      valueOf: name => this.handlersHeader(name),
       body,
+      coding,
       isHead: this.isHead,
+      isHeadUtf8: this.isHeadUtf8 && !isHttp2(this.raw),
       only: this.rules.replayHeaders,
-    };
-    return { kind: 'outcome', outcome: outcomeOf(answer) };
+    });
+    return { kind: 'outcome', outcome };
+  }
+
+  /** A header before later hooks changed it; what Fastify took out of the head did not leave. */
+  private handlersHeader(name: string): HeaderValue {
+    const left = this.header(name);
+    return left === undefined || name === 'content-length' ? left : (this.sent?.headers[name] ?? left);
   }
 
   private get isHead(): boolean {
     return this.raw.req?.method === 'HEAD';
   }
 
-  private hasDeclaredLength(body: Buffer): boolean {
-    const declared = this.header('content-length');
-    return declared === undefined || this.isHead || this.status === 304 || Number(declared) === body.length;
+  private get isBodiless(): boolean {
+    return this.isHead || this.status === 304;
   }
+
+  private get declaredLength(): number {
+    const declared = this.header('content-length');
+    return declared === undefined ? -1 : Number(declared);
+  }
+}
+
+/** Old streams do not say in public whether they have ended. */
+function hasEnded(source: unknown): boolean {
+  const { readableEnded, _readableState: state } = source as {
+    readableEnded?: boolean;
+    _readableState?: { endEmitted?: boolean };
+  };
+  return readableEnded ?? state?.endEmitted ?? true;
 }
 
 /** Bytes of a chunk, as a copy: its writer may use the buffer again. `undefined` for what cannot be written. */
 export function bytesOf(chunk: unknown, encoding: unknown): Buffer | undefined {
-  if (typeof chunk === 'string')
+  if (typeof chunk === 'string') {
     return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
+  }
   return chunk instanceof Uint8Array ? Buffer.from(chunk) : undefined;
+}
+
+export function isUtf8Text(chunk: unknown, encoding: unknown): boolean {
+  return (
+    typeof chunk === 'string' && chunk !== '' && (typeof encoding !== 'string' || /^utf-?8$/i.test(encoding))
+  );
 }
 
 /** All chunks as one; a single one needs no copy. */

@@ -2,7 +2,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf } from './intercepted-response';
-import { isFastifyReply, type PlatformResponse } from './raw-response';
+import { isFastifyReply, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
 export interface CaptureRules {
@@ -12,6 +12,8 @@ export interface CaptureRules {
   readonly holdBack: boolean;
   /** Lower-case names of the headers to keep, or `undefined` for those that change from now on. */
   readonly replayHeaders: ReadonlySet<string> | undefined;
+  /** Lower-case names of headers that are there already, and yet the handler's own. */
+  readonly ownHeaders: readonly string[];
 }
 
 export interface CaptureListener {
@@ -29,7 +31,7 @@ export interface Capture {
 
 /**
  * Captures what leaves the server through this response, below serializers, filters, `@Res()` handlers and streams.
- * `undefined` where the head was sent already: then there is nothing left to capture.
+ * `undefined` where it was answered already, so that there is nothing left to answer.
  */
 export function captureResponse(
   response: PlatformResponse,
@@ -38,13 +40,29 @@ export function captureResponse(
 ): Capture | undefined {
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
-  if (raw.headersSent || raw.writableEnded) return undefined;
+  if (raw.writableEnded) return undefined;
+  if (raw.headersSent) return watchBegun(raw, listener);
   const before = response.getHeaders();
+  const known = rules.ownHeaders.length === 0 ? before : without(before, rules.ownHeaders);
   const answer = rules.holdBack
-    ? new HeldAnswer(raw, before, rules, listener)
-    : new TeedAnswer(raw, before, rules, listener);
+    ? new HeldAnswer(raw, known, rules, listener)
+    : new TeedAnswer(raw, known, rules, listener);
   intercept(raw, answer, !fastify);
+  // The client has gone already, so nobody is going to tell.
+  if (raw.destroyed) listener.onCut(false);
   return answer;
+}
+
+/** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */
+function watchBegun(raw: RawResponse, listener: CaptureListener): Capture {
+  raw.once('close', () => void listener.onEnding({ kind: 'unreplayable', status: raw.statusCode }));
+  return { committed: true };
+}
+
+function without(headers: OutgoingHttpHeaders, names: readonly string[]): OutgoingHttpHeaders {
+  const rest = { ...headers };
+  for (const name of names) delete rest[name];
+  return rest;
 }
 
 /**
@@ -57,7 +75,8 @@ export function noteSentPayload(
 ): void {
   const answer = interceptionOf(reply.raw);
   if (answer instanceof HeldAnswer || answer instanceof TeedAnswer) {
-    const bytes = typeof payload === 'string' || Buffer.isBuffer(payload) ? Buffer.from(payload) : undefined;
-    answer.sent = { bytes, headers: { ...reply.getHeaders() } };
+    // Fastify takes the headers of a web `Response` over after this hook.
+    const added = payload instanceof Response ? Object.fromEntries(payload.headers) : undefined;
+    answer.sent = { payload, headers: { ...reply.getHeaders(), ...added } };
   }
 }

@@ -18,15 +18,12 @@ export interface FingerprintSource extends BodySource {
 
 /**
  * How a fingerprint was made. Stored with every record, so that a later release can tell "another request" from "another
- * algorithm". `c` canonical body, `r` raw bytes, `f` the application's own function, `n` none; `h` marks an HMAC. An id never
+ * algorithm". `c` canonical body, `r` raw bytes, `f` the application's own function, `n` method and path alone; `h` marks an HMAC. An id never
  * changes its meaning; a change of what is hashed needs a new number.
  */
 export const FINGERPRINT_ALGORITHMS = ['c1', 'c1h', 'r1', 'r1h', 'f1', 'f1h', 'n1', 'n1h'] as const;
 
 export type FingerprintAlgorithm = (typeof FINGERPRINT_ALGORITHMS)[number];
-
-/** The fingerprint of every request to a route with `fingerprint: false`. */
-export const NO_FINGERPRINT = 'n1:';
 
 /**
  * `<algorithm id>:<digest>` of what was asked: method, concrete path, query (pairs sorted by name; repeated names keep their

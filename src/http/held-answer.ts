@@ -1,6 +1,12 @@
+import { STATUS_CODES } from 'node:http';
 import type { Ending } from '../engine/settlement';
-import { Answer, bytesOf, chunkArguments, joined } from './answer';
+import type { MaybePromise } from '../storage/storage';
+import { Answer, bytesOf, chunkArguments, isUtf8Text, joined } from './answer';
 import { headersSentError, type Interception } from './intercepted-response';
+import { headerEntries, isHttp2, mustWriteApart } from './raw-response';
+
+/** What Node refuses in a reason phrase (RFC 9112, 4). */
+const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
 
 /**
  * An answer that is held back until its outcome is stored. To the application it looks sent: what was written cannot be
@@ -25,10 +31,10 @@ export class HeldAnswer extends Answer implements Interception {
   writeHead(args: readonly unknown[]): void {
     if (this.committed) throw headersSentError();
     const [status, second, third] = args;
-    const headers = typeof second === 'string' ? third : (second ?? third);
-    this.raw.statusCode = status as number;
+    this.raw.statusCode = Number(status) | 0;
     if (typeof second === 'string') this.raw.statusMessage = second;
-    for (const [name, value] of headerEntries(headers)) this.original.setHeader.call(this.raw, name, value);
+    else if (!isHttp2(this.raw)) this.raw.statusMessage ||= STATUS_CODES[this.raw.statusCode];
+    this.setHeaders(typeof second === 'string' ? third : (second ?? third));
     this.commit();
     if (this.passing) this.sendHead();
   }
@@ -44,10 +50,9 @@ export class HeldAnswer extends Answer implements Interception {
     if (this.ended || bytes === undefined) return this.refuseWrite(args, callback);
     this.commit();
     if (this.passing) return this.original.write.call(this.raw, chunk, ...args.slice(1));
-    this.chunks.push(bytes);
-    this.size += bytes.length;
+    this.keep(chunk, bytes);
     if (callback) process.nextTick(callback);
-    this.wantsDrain = this.deciding || this.size > this.rules.maxBytes || this.hasTrailers;
+    this.wantsDrain = this.deciding || this.isTooLarge || this.hasTrailers;
     if (this.wantsDrain && !this.deciding) this.letPass();
     return !this.wantsDrain;
   }
@@ -65,11 +70,10 @@ export class HeldAnswer extends Answer implements Interception {
     this.ended = true;
     this.onFinished = callback;
     if (bytes !== undefined) {
-      // A string cannot change until it is sent, and Node writes it together with the head.
-      if (this.chunks.length === 0 && typeof chunk === 'string') this.last = { chunk, encoding };
-      this.chunks.push(bytes);
-      this.size += bytes.length;
+      if (this.chunks.length === 0) this.last = { chunk, encoding };
+      this.keep(chunk, bytes);
     }
+    this.isHeadUtf8 = this.sendsText;
     if (!this.deciding) this.decide(this.ending());
   }
 
@@ -89,19 +93,22 @@ export class HeldAnswer extends Answer implements Interception {
     if (!this.deciding) this.letPass();
   }
 
-  /** From here on the head cannot change. */
-  private commit(): void {
+  protected override commit(): void {
     if (this.committed) return;
-    const { statusCode } = this.raw;
-    // Node's own check comes when the head is sent, too late for whoever set the status: let it throw now.
-    if (!(statusCode >= 100 && statusCode <= 999)) this.original.writeHead.call(this.raw, statusCode);
-    this.committed = true;
-    this.status = statusCode;
-    this.reason = this.raw.statusMessage;
-    this.hasTrailers ||= this.header('trailer') !== undefined;
-    if (this.isEventStream) {
-      this.passing = true;
-      void this.listener.onEnding({ kind: 'event-stream' });
+    const { statusCode, statusMessage } = isHttp2(this.raw)
+      ? { statusCode: this.raw.statusCode, statusMessage: undefined }
+      : this.raw;
+    // Node's own check comes when the head is sent, too late for whoever set them: let it throw now.
+    if (!(statusCode >= 100 && statusCode <= 999) || INVALID_REASON.test(statusMessage ?? '')) {
+      this.original.writeHead.call(this.raw, statusCode);
+    }
+    super.commit();
+  }
+
+  /** Each replaces the one that was set before. */
+  private setHeaders(headers: unknown): void {
+    for (const [name, value] of headerEntries(this.raw, headers)) {
+      this.original.setHeader.call(this.raw, name, value as string);
     }
   }
 
@@ -117,10 +124,10 @@ export class HeldAnswer extends Answer implements Interception {
     return this.original.write.call(this.raw, args[0], ...args.slice(1));
   }
 
-  private decide(ending: Ending | Promise<Ending>): void {
+  private decide(ending: MaybePromise<Ending>): void {
     this.deciding = true;
-    if (ending instanceof Promise) {
-      ending.then(found => this.listener.onEnding(found)).then(this.flush, this.flush);
+    if ('then' in ending) {
+      void ending.then(found => this.listener.onEnding(found)).then(this.flush, this.flush);
       return;
     }
     const settled = this.listener.onEnding(ending);
@@ -138,19 +145,27 @@ export class HeldAnswer extends Answer implements Interception {
     this.passing = true;
     try {
       this.restoreHead();
-      if (this.ended && this.trailers === undefined) this.sendWhole();
+      const isWhole = this.ended && this.trailers === undefined;
+      if (isWhole && !mustWriteApart(this.raw)) this.sendWhole();
       else this.sendParts();
     } catch (error) {
       this.original.destroy.call(this.raw, error as Error);
     }
   };
 
+  /** Whether the answer goes out as the one string that it came as. */
+  private get sendsText(): boolean {
+    const { last } = this;
+    return last !== undefined && isUtf8Text(last.chunk, last.encoding) && !mustWriteApart(this.raw);
+  }
+
   private sendWhole(): void {
     const { chunks, last } = this;
     this.chunks = [];
     const rest = this.onFinished ? [this.onFinished] : [];
     if (chunks.length === 0) this.original.end.apply(this.raw, rest);
-    else if (last !== undefined) {
+    else if (typeof last?.chunk === 'string') {
+      // A string cannot change until it is sent, and Node writes it together with the head.
       const encoding = typeof last.encoding === 'string' ? [last.encoding] : [];
       this.original.end.apply(this.raw, [last.chunk, ...encoding, ...rest]);
     } else this.original.end.apply(this.raw, [joined(chunks), ...rest]);
@@ -172,28 +187,15 @@ export class HeldAnswer extends Answer implements Interception {
     else if (this.wantsDrain && writable) process.nextTick(() => this.raw.emit('drain'));
   }
 
+  /** Whoever changed the status after the head was written did so in vain. */
   private restoreHead(): void {
     if (!this.committed) return;
     this.raw.statusCode = this.status;
-    if (this.reason !== undefined) this.raw.statusMessage = this.reason;
+    if (!isHttp2(this.raw)) this.raw.statusMessage = this.reason;
   }
 
   private sendHead(): void {
     const reason = this.reason === undefined ? [] : [this.reason];
     this.original.writeHead.apply(this.raw, [this.status, ...reason]);
   }
-}
-
-/** The headers of `writeHead`: an object, a flat array, or an array of pairs. */
-function headerEntries(headers: unknown): [string, string | number | readonly string[]][] {
-  if (typeof headers !== 'object' || headers === null) return [];
-  if (!Array.isArray(headers)) {
-    return Object.entries(headers).filter(([, value]) => value !== undefined) as [string, string][];
-  }
-  if (Array.isArray(headers[0])) return headers as [string, string][];
-  const pairs: [string, string][] = [];
-  for (let index = 0; index < headers.length; index += 2) {
-    pairs.push([String(headers[index]), headers[index + 1] as string]);
-  }
-  return pairs;
 }

@@ -1,7 +1,7 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { createSecretKey } from 'node:crypto';
 import type { RequestPlan } from '../engine/engine-parts';
-import { KeyMissingError } from '../idempotency.errors';
+import { BodyUnreadableError, KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
@@ -39,6 +39,7 @@ export class HttpPlanner {
     request: HttpRequest,
     context: ExecutionContext,
     route: { readonly name: string; readonly settings: RouteSettings },
+    onAbandon?: RequestPlan['onAbandon'],
   ): Promise<RequestPlan | undefined> {
     const { settings } = route;
     const key =
@@ -59,6 +60,7 @@ export class HttpPlanner {
       fingerprintLike: other => this.fingerprintLike(other, request, context, settings),
       settings,
       route: route.name,
+      onAbandon,
     };
   }
 
@@ -81,28 +83,41 @@ export class HttpPlanner {
     return fingerprintOwn(await ask('fingerprint', option, request, context), request, this.secret);
   }
 
-  /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
-  private fingerprintLike(
+  /**
+   * Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. Where
+   * this application can no longer do that, the answer is `undefined`, and the client is not told that its request differs.
+   */
+  private async fingerprintLike(
     other: string,
     request: HttpRequest,
     context: ExecutionContext,
     settings: RouteSettings,
-  ): MaybePromise<string | undefined> {
+  ): Promise<string | undefined> {
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
     // Made without the secret while this application has one, or the other way round: comparable only without it.
     const secret = algorithm.endsWith('h') ? this.secret : undefined;
     switch (algorithm.slice(0, 2)) {
       case 'c1':
-        return fingerprintRequest(request, 'c1', secret);
+        return whereReadable(() => fingerprintRequest(request, 'c1', secret));
       case 'r1':
-        return fingerprintRequest(request, 'r1', secret);
+        return whereReadable(() => fingerprintRequest(request, 'r1', secret));
       case 'n1':
         return fingerprintTarget(request, secret);
       default:
         return typeof settings.fingerprint === 'function'
           ? this.ownFingerprint(settings.fingerprint, request, context)
-          : fingerprintTarget(request, secret);
+          : undefined;
     }
+  }
+}
+
+/** A body that this route no longer reads, such as bytes without `rawBody`, is not the client's fault. */
+async function whereReadable(fingerprint: () => MaybePromise<string>): Promise<string | undefined> {
+  try {
+    return await fingerprint();
+  } catch (error) {
+    if (error instanceof BodyUnreadableError) return undefined;
+    throw error;
   }
 }

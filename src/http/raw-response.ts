@@ -1,4 +1,10 @@
-import type { OutgoingHttpHeaders } from 'node:http';
+import {
+  IncomingMessage,
+  ServerResponse,
+  type OutgoingHttpHeader,
+  type OutgoingHttpHeaders,
+} from 'node:http';
+import { Socket } from 'node:net';
 
 /** The parts of `ServerResponse` and `Http2ServerResponse` that capture and replay use. */
 export interface RawResponse {
@@ -8,7 +14,11 @@ export interface RawResponse {
   readonly writableEnded: boolean;
   readonly destroyed?: boolean;
   readonly closed?: boolean;
-  readonly req?: { readonly method?: string };
+  readonly req?: {
+    readonly method?: string;
+    readonly httpVersionMajor?: number;
+    readonly headers?: Readonly<Record<string, unknown>>;
+  };
   getHeader(name: string): number | string | string[] | undefined;
   getHeaders(): OutgoingHttpHeaders;
   getRawHeaderNames?(): string[];
@@ -43,4 +53,57 @@ export interface FastifyReplyLike {
 
 export function isFastifyReply(response: object): response is FastifyReplyLike {
   return 'raw' in response && 'send' in response;
+}
+
+export function isHttp2(raw: RawResponse): boolean {
+  return raw.req?.httpVersionMajor === 2;
+}
+
+/** Names of all headers of a response, in their original spelling where the platform keeps it. */
+export function headerNames(raw: RawResponse): readonly string[] {
+  return raw.getRawHeaderNames?.() ?? Object.keys(raw.getHeaders());
+}
+
+/**
+ * Node spoils a `Content-Disposition` beyond ASCII where it knows the length of the body before it writes the head. A body
+ * that is written before the answer is ended keeps it as it was set.
+ */
+export function mustWriteApart(raw: RawResponse): boolean {
+  return isBeyondAscii(raw.getHeader('content-disposition'));
+}
+
+export function isBeyondAscii(header: unknown): boolean {
+  return header !== undefined && /[\u0080-\uffff]/.test(String(header));
+}
+
+/** The headers of `writeHead`: an object, a flat array, or an array of pairs, in which a name may come more than once. */
+export function headerEntries(
+  raw: RawResponse,
+  headers: unknown,
+): Iterable<readonly [name: string, value: unknown]> {
+  if (!Array.isArray(headers)) return Object.entries(headers ?? {});
+  const flat: unknown[] = Array.isArray(headers[0]) ? headers.flat() : headers;
+  const keepsAll = joinsRepeatedHeaders() || headerNames(raw).length === 0;
+  const entries = new Map<string, readonly [string, unknown]>();
+  for (let index = 0; index < flat.length; index += 2) {
+    const name = String(flat[index]);
+    const lower = name.toLowerCase();
+    const value = flat[index + 1];
+    const earlier = keepsAll ? entries.get(lower)?.[1] : undefined;
+    entries.set(lower, [name, earlier === undefined ? value : [earlier, value].flat()]);
+  }
+  return entries.values();
+}
+
+let joins: boolean | undefined;
+
+/** Node 20 keeps the last of a name's values where there are headers already, later releases keep all of them. */
+function joinsRepeatedHeaders(): boolean {
+  if (joins === undefined) {
+    const probe = new ServerResponse(new IncomingMessage(new Socket()));
+    probe.setHeader('a', '1');
+    probe.writeHead(200, ['b', '1', 'b', '2'] as unknown as OutgoingHttpHeader[]);
+    joins = Array.isArray(probe.getHeader('b'));
+  }
+  return joins;
 }

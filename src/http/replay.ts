@@ -1,26 +1,37 @@
+import { Readable } from 'node:stream';
 import type { Outcome } from '../storage/storage';
+import { readableOutcome } from './coding';
 import { mergeVary } from './headers';
 import {
+  isBeyondAscii,
   isFastifyReply,
+  isHttp2,
+  mustWriteApart,
   type FastifyReplyLike,
   type PlatformResponse,
   type RawResponse,
 } from './raw-response';
 
-const REPLAYED_BODY = Symbol('nestjs-idempotency.replayed-body');
+const REPLAYED = Symbol('nestjs-idempotency.replayed');
 
 /**
  * Answers with a stored outcome: its status, headers and bytes beside the current request's own headers. Resolves once the
  * answer is with Node; from then on the response ignores whatever Nest still does with it.
  */
-export function replayOutcome(
+export async function replayOutcome(
   response: PlatformResponse,
   outcome: Outcome,
   replayedHeader: string | false,
-): Promise<void> | undefined {
-  return isFastifyReply(response)
-    ? replayThroughFastify(response, outcome, replayedHeader)
-    : replayThroughNode(response, outcome, replayedHeader, () => ignoreCalls(response, EXPRESS_SINK));
+): Promise<void> {
+  const fastify = isFastifyReply(response);
+  const raw = fastify ? response.raw : response;
+  const readable = await readableOutcome(outcome, raw.req?.headers?.['accept-encoding']);
+  // Somebody else has answered while the storage was asked, such as a timeout.
+  if (!raw.headersSent && !raw.writableEnded) {
+    if (fastify) await replayThroughFastify(response, readable, replayedHeader);
+    else await replayThroughNode(raw, readable, replayedHeader);
+  }
+  ignoreCalls(response, fastify ? FASTIFY_SINK : EXPRESS_SINK);
 }
 
 /** The value that outer interceptors receive on a replay: the parsed JSON body, else `undefined`. */
@@ -34,27 +45,35 @@ export function replayedValue(outcome: Outcome): unknown {
   }
 }
 
-/** The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. */
-export function replayedPayload(reply: { raw: object }): Buffer | undefined {
-  return (reply.raw as { [REPLAYED_BODY]?: Buffer })[REPLAYED_BODY];
+/**
+ * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
+ * has failed, or answers for itself.
+ */
+export function replayedPayload(reply: { raw: RawResponse }): Buffer | undefined {
+  const replayed = (reply.raw as ReplayingResponse)[REPLAYED];
+  return replayed !== undefined && replayed.status === reply.raw.statusCode ? replayed.body : undefined;
+}
+
+interface ReplayingResponse extends RawResponse {
+  [REPLAYED]?: { readonly status: number; readonly body: Buffer };
 }
 
 function replayThroughNode(
   raw: RawResponse,
   outcome: Outcome,
   replayedHeader: string | false,
-  sent: () => void,
 ): Promise<void> | undefined {
   raw.statusCode = outcome.status;
-  if (outcome.reason !== undefined) raw.statusMessage = outcome.reason;
+  if (outcome.reason !== undefined && !isHttp2(raw)) raw.statusMessage = outcome.reason;
   for (const [name, value] of headersOf(outcome, replayedHeader, lower => raw.getHeader(lower))) {
     if (value === null) raw.removeHeader(name);
     else raw.setHeader(name, value);
   }
+  if (mustWriteApart(raw)) writeApart(raw);
   const body = bufferOf(outcome.body);
   if (body.length === 0) raw.end();
   else raw.end(body);
-  return whenSent(raw, sent);
+  return whenSent(raw);
 }
 
 /** Through the reply, so that hooks which every answer needs run: cookies, sessions, compression. */
@@ -64,25 +83,38 @@ function replayThroughFastify(
   replayedHeader: string | false,
 ): Promise<void> | undefined {
   const { raw } = reply;
-  const sent = () => ignoreCalls(reply, FASTIFY_SINK);
   const body = bufferOf(outcome.body);
+  const headers = reply.getHeaders();
   // Fastify would add a content type of its own.
   if (body.length > 0 && !outcome.headers.some(([name]) => name.toLowerCase() === 'content-type')) {
-    for (const [name, value] of Object.entries(reply.getHeaders())) {
-      if (value !== undefined) raw.setHeader(name, value);
-    }
-    return replayThroughNode(raw, outcome, replayedHeader, sent);
+    for (const [name, value] of Object.entries(headers)) if (value !== undefined) raw.setHeader(name, value);
+    return replayThroughNode(raw, outcome, replayedHeader);
   }
-  const headers = reply.getHeaders();
   reply.code(outcome.status);
-  if (outcome.reason !== undefined) raw.statusMessage = outcome.reason;
+  if (outcome.reason !== undefined && !isHttp2(raw)) raw.statusMessage = outcome.reason;
   for (const [name, value] of headersOf(outcome, replayedHeader, lower => headers[lower])) {
     if (value === null) reply.removeHeader(name);
     else reply.header(name, value);
   }
-  if (body.length > 0) (raw as { [REPLAYED_BODY]?: Buffer })[REPLAYED_BODY] = body;
-  reply.send(body.length > 0 ? body : undefined);
-  return whenSent(raw, sent);
+  if (isBeyondAscii(reply.getHeaders()['content-disposition'])) writeApart(raw);
+  if (body.length > 0) (raw as ReplayingResponse)[REPLAYED] = { status: outcome.status, body };
+  // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
+  const isHead = raw.req?.method === 'HEAD';
+  reply.send(body.length > 0 ? body : isHead ? Readable.from([]) : undefined);
+  return whenSent(raw);
+}
+
+/** Lets the body be written before the answer is ended, whoever ends it. */
+function writeApart(raw: RawResponse): void {
+  const { end } = raw;
+  raw.end = (chunk, ...args) => {
+    raw.end = end;
+    if (chunk instanceof Uint8Array) {
+      raw.write(chunk);
+      return raw.end(...args.filter(argument => typeof argument === 'function'));
+    }
+    return raw.end(chunk, ...args);
+  };
 }
 
 function headersOf(
@@ -102,16 +134,12 @@ function headersOf(
 }
 
 /** At once where nothing delays the end; a session store or an asynchronous hook may. */
-function whenSent(raw: RawResponse, sent: () => void): Promise<void> | undefined {
-  if (raw.headersSent && raw.writableEnded) {
-    sent();
-    return undefined;
-  }
+function whenSent(raw: RawResponse): Promise<void> | undefined {
+  if (raw.headersSent && raw.writableEnded) return undefined;
   return new Promise<void>(resolve => {
     const done = () => {
       raw.off('finish', done);
       raw.off('close', done);
-      sent();
       resolve();
     };
     raw.once('finish', done);
@@ -184,6 +212,10 @@ function ignoreCalls(response: object, sink: Sink): void {
   if (ignoring === undefined) {
     ignoring = Object.assign(Object.create(prototype), sink) as object;
     sinks.set(prototype, ignoring);
+  }
+  // Middleware puts own methods on the response (compression, sessions), which come before the prototype's.
+  for (const name of Object.keys(response)) {
+    if (Object.hasOwn(sink, name)) (response as Record<string, unknown>)[name] = sink[name];
   }
   Object.setPrototypeOf(response, ignoring);
 }

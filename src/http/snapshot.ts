@@ -1,9 +1,8 @@
-import { promisify } from 'node:util';
-import { brotliDecompress, gunzip, inflate } from 'node:zlib';
-import type { OutgoingHttpHeaders } from 'node:http';
+import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
 import { isNeverStored } from './headers';
-import type { RawResponse } from './raw-response';
+
+export type HeaderValue = number | string | readonly string[] | null | undefined;
 
 /** What is known of an answer once its last byte was written. */
 export interface FinishedAnswer {
@@ -15,34 +14,48 @@ export interface FinishedAnswer {
   readonly names: readonly string[];
   readonly valueOf: (name: string) => HeaderValue;
   readonly body: Buffer;
+  /** The coding of the body, where its handler has coded it. */
+  readonly coding: string | undefined;
   readonly isHead: boolean;
+  /** Node writes the head together with a body that is a string, in UTF-8 instead of Latin-1. */
+  readonly isHeadUtf8: boolean;
   /** Lower-case names to store, or `undefined` for what changed. */
   readonly only: ReadonlySet<string> | undefined;
 }
 
-export type HeaderValue = number | string | readonly string[] | undefined;
-
 /** The outcome that an answer becomes. */
 export function outcomeOf(answer: FinishedAnswer): Outcome {
-  const { status, reason, isHead } = answer;
-  const body = isHead ? Buffer.alloc(0) : answer.body;
+  const { status, reason } = answer;
+  const body = isBodiless(answer) ? NO_BYTES : answer.body;
   const headers = storedHeaders(answer);
-  return reason === undefined ? { status, headers, body } : { status, reason, headers, body };
+  // Node does not remember who set the phrase, so one that is Node's own is none.
+  return reason === undefined || reason === '' || reason === STATUS_CODES[status]
+    ? { status, headers, body }
+    : { status, reason, headers, body };
+}
+
+const NO_BYTES = Buffer.alloc(0);
+
+/** Answers that Node sends without their body (RFC 9110, 6.4.1). */
+function isBodiless({ isHead, status }: FinishedAnswer): boolean {
+  return isHead || status === 204 || status === 304 || status < 200;
 }
 
 function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
-  const { before, names, valueOf, only } = answer;
+  const { before, names, valueOf, only, coding, isHeadUtf8 } = answer;
   const headers: OutcomeHeader[] = [];
   const kept = new Set<string>();
   for (const name of names) {
     const lower = name.toLowerCase();
     const value = valueOf(name);
-    if (value === undefined) continue;
+    if (value === undefined || value === null) continue;
     kept.add(lower);
     const wanted = only === undefined ? !sameValue(before[lower], value) : only.has(lower);
-    if (wanted && !isNeverStored(lower)) headers.push([name, textOf(value)]);
+    if (wanted && !isNeverStored(lower)) headers.push([name, textOf(value, isHeadUtf8)]);
   }
   if (only === undefined) headers.push(...removedHeaders(before, kept));
+  // Without it nobody could read the body.
+  if (coding !== undefined) headers.push(['Content-Encoding', coding]);
   const length = describedLength(answer);
   if (length !== undefined) headers.push(['Content-Length', length]);
   return headers;
@@ -58,36 +71,22 @@ function removedHeaders(before: OutgoingHttpHeaders, kept: ReadonlySet<string>):
 function describedLength({ isHead, status, valueOf, body }: FinishedAnswer): string | undefined {
   if (!isHead && status !== 304) return undefined;
   const length = valueOf('content-length');
-  if (length !== undefined) return String(length);
+  if (length !== undefined && length !== null) return String(length);
   return isHead && body.length > 0 ? String(body.length) : undefined;
 }
 
-function textOf(value: Exclude<HeaderValue, undefined>): string | readonly string[] {
-  return Array.isArray(value) ? value.map(String) : String(value as string | number);
+function textOf(value: NonNullable<HeaderValue>, isHeadUtf8: boolean): string | readonly string[] {
+  if (Array.isArray(value)) return value.map(item => asSent(String(item), isHeadUtf8));
+  return asSent(String(value as string | number), isHeadUtf8);
+}
+
+/** A header value as characters of one byte each: as it left, and as it is to leave again. */
+function asSent(text: string, isHeadUtf8: boolean): string {
+  return isHeadUtf8 && /[\u0080-\u00ff]/.test(text) ? Buffer.from(text, 'utf8').toString('latin1') : text;
 }
 
 function sameValue(a: HeaderValue, b: HeaderValue): boolean {
   if (a === b) return true;
   if (!Array.isArray(a) || !Array.isArray(b)) return typeof a !== 'object' && String(a) === String(b);
   return a.length === b.length && a.every((text, index) => text === b[index]);
-}
-
-/** Names of all headers of a response, in their original spelling where the platform keeps it. */
-export function headerNames(raw: RawResponse): string[] {
-  return raw.getRawHeaderNames?.() ?? Object.keys(raw.getHeaders());
-}
-
-const DECODERS = new Map<string, (bytes: Buffer, options: { maxOutputLength: number }) => Promise<Buffer>>([
-  ['gzip', promisify(gunzip)],
-  ['x-gzip', promisify(gunzip)],
-  ['deflate', promisify(inflate)],
-  ['br', promisify(brotliDecompress)],
-]);
-
-/** Whether a body with this `Content-Encoding` is stored as it is, decoded first, or not at all. */
-export function decoderOf(encoding: HeaderValue): 'identity' | 'unknown' | ReturnType<typeof DECODERS.get> {
-  const name = String(encoding ?? 'identity')
-    .trim()
-    .toLowerCase();
-  return name === 'identity' || name === '' ? 'identity' : (DECODERS.get(name) ?? 'unknown');
 }

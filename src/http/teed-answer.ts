@@ -1,10 +1,14 @@
-import { Answer, bytesOf, chunkArguments } from './answer';
+import { Answer, bytesOf, chunkArguments, isUtf8Text } from './answer';
 import type { Interception } from './intercepted-response';
+import { headerEntries, headerNames, type RawResponse } from './raw-response';
 import type { HeaderValue } from './snapshot';
 
 /** An answer that goes to the client as it comes, while a copy is kept. */
 export class TeedAnswer extends Answer implements Interception {
-  private head: ReadonlyMap<string, readonly [string, HeaderValue]> = new Map();
+  /** The head as the application set it: what is called next may change it, such as compression. By lower-case name. */
+  private head: ReadonlyMap<string, readonly [name: string, value: HeaderValue]> | undefined;
+
+  private hasHeadLeft = false;
 
   get headersSent(): boolean {
     return Reflect.get(this.original, 'headersSent', this.raw);
@@ -15,29 +19,30 @@ export class TeedAnswer extends Answer implements Interception {
   }
 
   writeHead(args: readonly unknown[]): void {
-    const headers = args.find(argument => typeof argument === 'object' && argument !== null);
-    this.head = headMap(headers);
+    const before = this.committed ? undefined : headOf(this.raw, args.find(isObject));
     this.original.writeHead.apply(this.raw, [...args]);
+    this.head ??= before;
     this.commit();
   }
 
   flushHeaders(): void {
     this.commit();
+    this.hasHeadLeft = true;
     this.original.flushHeaders.call(this.raw);
   }
 
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding } = chunkArguments(args);
-    this.commit();
-    this.keep(bytesOf(chunk, encoding));
+    this.beginBody(chunk, encoding, false);
+    this.copy(chunk, encoding);
     return this.original.write.call(this.raw, chunk, ...args.slice(1));
   }
 
   end(args: readonly unknown[]): void {
     if (this.ended) return void this.original.end.apply(this.raw, [...args]);
     const { chunk, encoding } = chunkArguments(args);
-    this.commit();
-    if (chunk != null) this.keep(bytesOf(chunk, encoding));
+    this.beginBody(chunk, encoding, true);
+    if (chunk != null) this.copy(chunk, encoding);
     this.ended = !this.passing;
     this.original.end.apply(this.raw, [...args]);
     if (this.ended) void this.tell();
@@ -59,43 +64,44 @@ export class TeedAnswer extends Answer implements Interception {
     await this.listener.onEnding(ending);
   }
 
-  private commit(): void {
-    if (this.committed) return;
-    this.committed = true;
-    this.status = this.raw.statusCode;
-    this.reason = this.raw.statusMessage;
-    this.hasTrailers ||= this.header('trailer') !== undefined;
-    if (this.isEventStream) {
-      this.passing = true;
-      void this.listener.onEnding({ kind: 'event-stream' });
-    }
+  protected override commit(): void {
+    this.head ??= headOf(this.raw);
+    super.commit();
+  }
+
+  private beginBody(chunk: unknown, encoding: unknown, isLast: boolean): void {
+    this.commit();
+    if (this.hasHeadLeft) return;
+    this.hasHeadLeft = true;
+    // Between chunk marks a text goes out by itself, behind the head.
+    this.isHeadUtf8 = isUtf8Text(chunk, encoding) && (isLast || this.header('content-length') !== undefined);
   }
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
-  private keep(bytes: Buffer | undefined): void {
-    this.size += bytes?.length ?? 0;
-    if (this.size > this.rules.maxBytes) this.chunks = [];
-    else if (bytes !== undefined) this.chunks.push(bytes);
+  private copy(chunk: unknown, encoding: unknown): void {
+    const bytes = bytesOf(chunk, encoding);
+    if (bytes === undefined || this.passing) return;
+    this.keep(chunk, bytes);
+    if (this.isTooLarge) this.chunks = [];
   }
 
-  /** Node does not remember headers that were given to `writeHead` alone. */
   protected override header(name: string): HeaderValue {
-    return this.head.get(name.toLowerCase())?.[1] ?? super.header(name);
+    return this.head === undefined ? super.header(name) : this.head.get(name.toLowerCase())?.[1];
   }
 
-  protected override headerNames(): string[] {
-    const names = super.headerNames();
-    const known = new Set(names.map(name => name.toLowerCase()));
-    return [...names, ...[...this.head].filter(([lower]) => !known.has(lower)).map(([, [name]]) => name)];
+  protected override headerNames(): readonly string[] {
+    return this.head === undefined ? super.headerNames() : [...this.head.values()].map(([name]) => name);
   }
 }
 
-function headMap(headers: unknown): Map<string, readonly [string, HeaderValue]> {
-  const flat = Array.isArray(headers) ? headers.flat() : Object.entries(headers ?? {}).flat();
-  const map = new Map<string, readonly [string, HeaderValue]>();
-  for (let index = 0; index < flat.length; index += 2) {
-    const name = String(flat[index]);
-    map.set(name.toLowerCase(), [name, flat[index + 1] as HeaderValue]);
-  }
-  return map;
+/** All headers of a response, and those that are given to `writeHead` alone: Node does not remember them. */
+function headOf(raw: RawResponse, added?: object): Map<string, readonly [string, HeaderValue]> {
+  const head = new Map<string, readonly [string, HeaderValue]>();
+  for (const name of headerNames(raw)) head.set(name.toLowerCase(), [name, raw.getHeader(name)]);
+  for (const [name, value] of headerEntries(raw, added)) head.set(name.toLowerCase(), [name, value as HeaderValue]);
+  return head;
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
 }

@@ -1,4 +1,17 @@
-import type { Lane, Row } from './memory.rows';
+import { OutcomeMemory } from './memory.outcomes';
+import { COMPLETED, NONE, type RowTable } from './memory.rows';
+
+/** The rows of one duration, the next to expire first. */
+export interface Lane {
+  readonly number: number;
+  readonly completed: boolean;
+  /** As it was last asked for, before rounding. */
+  durationMs: number;
+  first: number;
+  last: number;
+  /** For the outcomes of these rows, which expire at about the same time: none pins for long what they share. */
+  readonly memory: OutcomeMemory;
+}
 
 /** Expired rows that one `create` removes from each lane. Two, so that rows leave faster than they come. */
 const PURGED_PER_LANE = 2;
@@ -14,69 +27,85 @@ const PURGED_PER_LANE = 2;
 export class Lanes {
   readonly #lanes: Lane[] = [];
   readonly #byDuration = new Map<number, Lane>();
+  #latestClaimed: Lane | undefined;
+  #latestCompleted: Lane | undefined;
 
-  /** Gives the row its deadline and puts it at the end of the lane of that duration. */
-  place(row: Row, durationMs: number, nowMs: number, completed: boolean): Lane {
-    this.remove(row);
-    const lane = this.#laneOf(durationMs, completed);
-    row.deadlineMs = nowMs + durationMs;
-    row.lane = lane;
-    row.before = lane.last;
-    if (lane.last === undefined) lane.first = row;
-    else lane.last.after = row;
+  constructor(private readonly rows: RowTable) {}
+
+  /** Puts a row that is in no lane at the end of the lane of its state and duration, and gives it its deadline. */
+  enter(row: number, durationMs: number, nowMs: number): Lane {
+    const { rows } = this;
+    const lane = this.#laneOf(durationMs, rows.state(row) === COMPLETED);
+    rows.setLane(row, lane.number);
+    rows.setDeadlineMs(row, nowMs + durationMs);
+    rows.setBefore(row, lane.last);
+    rows.setAfter(row, NONE);
+    if (lane.last === NONE) lane.first = row;
+    else rows.setAfter(lane.last, row);
     lane.last = row;
     return lane;
   }
 
-  remove(row: Row): void {
-    const { lane, before, after } = row;
-    if (lane === undefined) return;
-
-    if (before === undefined) lane.first = after;
-    else before.after = after;
-    if (after === undefined) lane.last = before;
-    else after.before = before;
-    row.lane = row.before = row.after = undefined;
-    if (lane.first === undefined) lane.slab = undefined;
+  leave(row: number): void {
+    const { rows } = this;
+    const lane = this.#lanes[rows.lane(row)]!;
+    const before = rows.before(row);
+    const after = rows.after(row);
+    if (before === NONE) lane.first = after;
+    else rows.setAfter(before, after);
+    if (after === NONE) lane.last = before;
+    else rows.setBefore(after, before);
+    if (lane.first === NONE) lane.memory.forget();
   }
 
-  /** A few expired rows of each lane, for the caller to drop. */
-  purge(nowMs: number, drop: (row: Row) => void): void {
+  /** Drops a few expired rows of each lane. */
+  purge(nowMs: number, drop: (row: number) => void): void {
     for (const lane of this.#lanes) {
-      for (let count = 0; count < PURGED_PER_LANE; count++) {
-        const row = lane.first;
-        if (row === undefined || row.deadlineMs > nowMs) break;
-        drop(row);
-      }
+      for (let count = 0; count < PURGED_PER_LANE && this.#hasExpired(lane, nowMs); count++) drop(lane.first);
     }
   }
 
-  /** The expired row nearest to hand, if there is one. */
-  expired(nowMs: number): Row | undefined {
-    return this.#lanes.find(lane => lane.first !== undefined && lane.first.deadlineMs <= nowMs)?.first;
+  /** A row that has expired, or `NONE`. */
+  expired(nowMs: number): number {
+    return this.#lanes.find(lane => this.#hasExpired(lane, nowMs))?.first ?? NONE;
   }
 
-  /** The completed row that has the least time left (of one ttl: the one completed first). */
-  oldestCompleted(): Row | undefined {
-    let oldest: Row | undefined;
-    for (const lane of this.#lanes) {
-      if (!lane.completed) continue;
-      const row = lane.first;
-      if (row !== undefined && (oldest === undefined || row.deadlineMs < oldest.deadlineMs)) oldest = row;
+  /** The completed row that has the least time left (of one ttl: the one completed first), or `NONE`. */
+  oldestCompleted(): number {
+    const { rows } = this;
+    let oldest = NONE;
+    for (const { completed, first } of this.#lanes) {
+      if (!completed || first === NONE) continue;
+      if (oldest === NONE || rows.deadlineMs(first) < rows.deadlineMs(oldest)) oldest = first;
     }
     return oldest;
   }
 
+  #hasExpired({ first }: Lane, nowMs: number): boolean {
+    return first !== NONE && this.rows.deadlineMs(first) <= nowMs;
+  }
+
   #laneOf(durationMs: number, completed: boolean): Lane {
+    // Nearly every claim has the lease of the one before, and every outcome its ttl.
+    const latest = completed ? this.#latestCompleted : this.#latestClaimed;
+    if (latest?.durationMs === durationMs) return latest;
+
     const step = 2 ** Math.max(0, Math.floor(Math.log2(durationMs)) - 3);
     const rounded = Math.ceil(durationMs / step) * step;
     const name = completed ? -rounded : rounded;
-    let lane = this.#byDuration.get(name);
-    if (lane === undefined) {
-      lane = { completed, first: undefined, last: undefined, slab: undefined, slabUsed: 0 };
-      this.#byDuration.set(name, lane);
-      this.#lanes.push(lane);
-    }
+    const lane = this.#byDuration.get(name) ?? this.#addLane(name, completed);
+    lane.durationMs = durationMs;
+    if (completed) this.#latestCompleted = lane;
+    else this.#latestClaimed = lane;
+    return lane;
+  }
+
+  #addLane(name: number, completed: boolean): Lane {
+    const number = this.#lanes.length;
+    const memory = new OutcomeMemory();
+    const lane: Lane = { number, completed, durationMs: 0, first: NONE, last: NONE, memory };
+    this.#byDuration.set(name, lane);
+    this.#lanes.push(lane);
     return lane;
   }
 }

@@ -1,165 +1,210 @@
-import type { CompletedRecord, Held, HeldRecord, IdempotencyRecord, Outcome, OutcomeHeader } from './storage';
-import { RECORD_FORMAT } from './storage';
+import type { OutcomeHeader } from './storage';
 
-/** The rows of one duration, oldest first: a new row goes to the end, so the next to expire is at the front. */
-export interface Lane {
-  readonly completed: boolean;
-  first: Row | undefined;
-  last: Row | undefined;
-  /** Where the next small bodies of this lane go; they expire at about the same time, so a slab is not pinned by one. */
-  slab: Buffer | undefined;
-  slabUsed: number;
+/** No row. */
+export const NONE = -1;
+
+/** Of a claim whose owner has neither completed nor held it. Its lease may have lapsed all the same. */
+export const CLAIMED = 0;
+export const COMPLETED = 1;
+export const NOT_STORED = 2;
+export const UNKNOWN = 3;
+
+/** What is known of a row in numbers. They lie side by side, so that reading a row is one or two cache lines. */
+const DEADLINE = 0;
+const HOLD = 1;
+const STATE = 2;
+const STATUS = 3;
+const BODY_START = 4;
+const BODY_BYTES = 5;
+const BEFORE = 6;
+const AFTER = 7;
+const LANE = 8;
+const NUMBERS = 9;
+
+/** What is known of a row besides. */
+const KEY = 0;
+const TOKEN = 1;
+const FINGERPRINT = 2;
+const HEADERS = 3;
+const SLAB = 4;
+const VALUES = 5;
+
+const NO_HEADERS: Headers = [];
+
+const FIRST_CAPACITY = 256;
+
+type Headers = readonly OutcomeHeader[];
+
+/** What few outcomes have. */
+export interface OutcomeExtras {
+  readonly reason?: string;
+  readonly sealedWith?: string;
 }
 
-/** Bytes of one slab. A body over an eighth of it gets memory of its own, so at most an eighth of a slab is wasted. */
-const SLAB_BYTES = 64 * 1024;
-const MAX_SLAB_BODY_BYTES = SLAB_BYTES / 8;
-
-const EMPTY = Buffer.alloc(0);
-
-/** Names and values in turn: one flat array is a third of the memory of an array of pairs. */
-type FlatHeaders = readonly (OutcomeHeader[0] | OutcomeHeader[1])[];
+type Value = string | Headers | Buffer | undefined;
 
 /**
- * One record. It is one flat object, and its body is an offset into a slab, because every object and every view of its
- * own costs more than what it describes: a Buffer alone is about 100 bytes before its first byte.
+ * Rows, addressed by number, in one array of numbers and one of values. With an object for each row, the garbage
+ * collector copies and visits every one that lives on; a long array of numbers it leaves alone.
  */
-export class Row {
-  /** By the storage's clock: the end of the ttl; while in progress the end of the lease plus `holdMs`. */
-  deadlineMs = 0;
-  lane: Lane | undefined;
-  before: Row | undefined;
-  after: Row | undefined;
-  payloadBytes: number;
+export class RowTable {
+  #numbers = new Float64Array(FIRST_CAPACITY * NUMBERS);
+  readonly #values: Value[] = [];
+  readonly #extras = new Map<number, OutcomeExtras>();
+  readonly #byKey = new Map<string, number>();
+  /** Numbers that can be used again: each leads to the next through `AFTER`. */
+  #free = NONE;
 
-  held: Held | undefined;
-  private status = 0;
-  private headers: FlatHeaders | undefined;
-  private extras: Pick<Outcome, 'reason' | 'sealedWith'> | undefined;
-  private slab: Buffer | undefined;
-  private bodyStart = 0;
-  private bodyBytes = 0;
-
-  constructor(
-    readonly key: string,
-    readonly token: string,
-    readonly fingerprint: string,
-    /** How long the row stays as held after its lease ended; 0 where a lapse frees the key. */
-    public holdMs: number,
-  ) {
-    this.payloadBytes = key.length + token.length + fingerprint.length;
+  get size(): number {
+    return this.#byKey.size;
   }
 
-  get isCompleted(): boolean {
-    return this.headers !== undefined;
+  find(key: string): number {
+    return this.#byKey.get(key) ?? NONE;
   }
 
-  /** Neither completed nor held by its owner. The lease may have lapsed all the same: see `leaseLeftMs`. */
-  get isClaimed(): boolean {
-    return this.headers === undefined && this.held === undefined;
+  /** Every row that exists. */
+  all(): Iterable<number> {
+    return this.#byKey.values();
   }
 
-  /** What is left of the lease; nothing where the owner has completed or held the row. */
-  leaseLeftMs(nowMs: number): number {
-    return this.isClaimed ? this.deadlineMs - this.holdMs - nowMs : 0;
+  /** A claim that is still to be given a deadline. */
+  add(key: string, token: string, fingerprint: string): number {
+    const row = this.#takeNumber();
+    this.#byKey.set(key, row);
+    const value = row * VALUES;
+    this.#values[value + KEY] = key;
+    this.#values[value + TOKEN] = token;
+    this.#values[value + FINGERPRINT] = fingerprint;
+    this.#values[value + HEADERS] = undefined;
+    this.#values[value + SLAB] = undefined;
+    this.#numbers[row * NUMBERS + STATE] = CLAIMED;
+    return row;
   }
 
-  /** Keeps a copy of the outcome; the row has to be in its lane already. */
-  keep(outcome: Outcome, lane: Lane): void {
-    this.held = undefined;
-    this.status = outcome.status;
-    this.headers = flatten(outcome.headers);
-    this.extras =
-      outcome.reason === undefined && outcome.sealedWith === undefined
-        ? undefined
-        : { reason: outcome.reason, sealedWith: outcome.sealedWith };
-    this.keepBody(outcome.body, lane);
+  remove(row: number): void {
+    this.#byKey.delete(this.key(row));
+    if (this.#extras.size > 0) this.#extras.delete(row);
+    this.#values.fill(undefined, row * VALUES, (row + 1) * VALUES);
+    this.#numbers[row * NUMBERS + AFTER] = this.#free;
+    this.#free = row;
   }
 
-  /** The record as its readers see it; called only while the row lives. */
-  toRecord(nowMs: number): IdempotencyRecord {
-    const remainingMs = Math.ceil(this.deadlineMs - nowMs);
-    if (this.headers !== undefined) return this.toCompleted(this.headers, remainingMs);
-    if (this.held !== undefined) return this.toHeld(this.held, remainingMs);
-
-    const leaseLeftMs = Math.ceil(this.leaseLeftMs(nowMs));
-    if (leaseLeftMs <= 0) return this.toHeld({ held: 'outcome-unknown' }, remainingMs);
-    return {
-      state: 'in-progress',
-      fingerprint: this.fingerprint,
-      format: RECORD_FORMAT,
-      remainingMs: leaseLeftMs,
-    };
+  key(row: number): string {
+    return this.#values[row * VALUES + KEY] as string;
   }
 
-  private toCompleted(headers: FlatHeaders, remainingMs: number): CompletedRecord {
-    const body = this.slab?.subarray(this.bodyStart, this.bodyStart + this.bodyBytes) ?? EMPTY;
-    const outcome: Outcome =
-      this.extras === undefined
-        ? { status: this.status, headers: unflatten(headers), body }
-        : { status: this.status, headers: unflatten(headers), body, ...this.extras };
-    return {
-      state: 'completed',
-      fingerprint: this.fingerprint,
-      format: RECORD_FORMAT,
-      remainingMs,
-      outcome,
-    };
+  token(row: number): string {
+    return this.#values[row * VALUES + TOKEN] as string;
   }
 
-  private toHeld(held: Held, remainingMs: number): HeldRecord {
-    return { state: 'held', fingerprint: this.fingerprint, format: RECORD_FORMAT, remainingMs, ...held };
+  fingerprint(row: number): string {
+    return this.#values[row * VALUES + FINGERPRINT] as string;
   }
 
-  private keepBody(body: Uint8Array, lane: Lane): void {
-    this.bodyBytes = body.byteLength;
-    if (this.bodyBytes === 0) return;
+  /** By the storage's clock: the end of the ttl; of a claim, the end of its lease plus `holdMs`. */
+  deadlineMs(row: number): number {
+    return this.#numbers[row * NUMBERS + DEADLINE]!;
+  }
 
-    if (this.bodyBytes > MAX_SLAB_BODY_BYTES) {
-      this.slab = Buffer.allocUnsafeSlow(this.bodyBytes);
-      this.slab.set(body);
-      return;
+  setDeadlineMs(row: number, deadlineMs: number): void {
+    this.#numbers[row * NUMBERS + DEADLINE] = deadlineMs;
+  }
+
+  /** How long a claim stays as held after its lease has ended; 0 where a lapse frees the key. */
+  holdMs(row: number): number {
+    return this.#numbers[row * NUMBERS + HOLD]!;
+  }
+
+  setHoldMs(row: number, holdMs: number): void {
+    this.#numbers[row * NUMBERS + HOLD] = holdMs;
+  }
+
+  state(row: number): number {
+    return this.#numbers[row * NUMBERS + STATE]!;
+  }
+
+  /** Status of the outcome, or the one known of a held row; 0 where none is known. */
+  status(row: number): number {
+    return this.#numbers[row * NUMBERS + STATUS]!;
+  }
+
+  setState(row: number, state: number, status: number): void {
+    this.#numbers[row * NUMBERS + STATE] = state;
+    this.#numbers[row * NUMBERS + STATUS] = status;
+  }
+
+  headers(row: number): Headers {
+    return (this.#values[row * VALUES + HEADERS] as Headers | undefined) ?? NO_HEADERS;
+  }
+
+  setHeaders(row: number, headers: Headers): void {
+    this.#values[row * VALUES + HEADERS] = headers;
+  }
+
+  extras(row: number): OutcomeExtras | undefined {
+    return this.#extras.size === 0 ? undefined : this.#extras.get(row);
+  }
+
+  setExtras(row: number, extras: OutcomeExtras): void {
+    this.#extras.set(row, extras);
+  }
+
+  /** A view of the bytes; nothing is copied. */
+  body(row: number): Buffer | undefined {
+    const start = this.#numbers[row * NUMBERS + BODY_START]!;
+    const slab = this.#values[row * VALUES + SLAB] as Buffer | undefined;
+    return slab?.subarray(start, start + this.#numbers[row * NUMBERS + BODY_BYTES]!);
+  }
+
+  bodyBytes(row: number): number {
+    return this.#values[row * VALUES + SLAB] === undefined ? 0 : this.#numbers[row * NUMBERS + BODY_BYTES]!;
+  }
+
+  setBody(row: number, slab: Buffer, start: number, bytes: number): void {
+    this.#values[row * VALUES + SLAB] = slab;
+    this.#numbers[row * NUMBERS + BODY_START] = start;
+    this.#numbers[row * NUMBERS + BODY_BYTES] = bytes;
+  }
+
+  /** The number of the lane that the row is in. */
+  lane(row: number): number {
+    return this.#numbers[row * NUMBERS + LANE]!;
+  }
+
+  setLane(row: number, lane: number): void {
+    this.#numbers[row * NUMBERS + LANE] = lane;
+  }
+
+  /** The row that expires before this one in the same lane. */
+  before(row: number): number {
+    return this.#numbers[row * NUMBERS + BEFORE]!;
+  }
+
+  setBefore(row: number, before: number): void {
+    this.#numbers[row * NUMBERS + BEFORE] = before;
+  }
+
+  after(row: number): number {
+    return this.#numbers[row * NUMBERS + AFTER]!;
+  }
+
+  setAfter(row: number, after: number): void {
+    this.#numbers[row * NUMBERS + AFTER] = after;
+  }
+
+  #takeNumber(): number {
+    const row = this.#free;
+    if (row !== NONE) {
+      this.#free = this.after(row);
+      return row;
     }
-    if (lane.slab === undefined || lane.slabUsed + this.bodyBytes > SLAB_BYTES) {
-      lane.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
-      lane.slabUsed = 0;
+    const next = this.#values.length / VALUES;
+    if (next * NUMBERS === this.#numbers.length) {
+      const larger = new Float64Array(this.#numbers.length * 2);
+      larger.set(this.#numbers);
+      this.#numbers = larger;
     }
-    this.slab = lane.slab;
-    this.bodyStart = lane.slabUsed;
-    this.slab.set(body, this.bodyStart);
-    lane.slabUsed += this.bodyBytes;
+    return next;
   }
-}
-
-/** Bytes that an outcome adds to its row: its body and the text of its headers. */
-export function outcomeBytes(outcome: Outcome): number {
-  let bytes = outcome.body.byteLength;
-  for (const [name, value] of outcome.headers) {
-    bytes += name.length + valueBytes(value);
-  }
-  return bytes;
-}
-
-function valueBytes(value: OutcomeHeader[1]): number {
-  if (value === null) return 0;
-  if (typeof value === 'string') return value.length;
-  return value.reduce((bytes, one) => bytes + one.length, 0);
-}
-
-function flatten(headers: readonly OutcomeHeader[]): FlatHeaders {
-  const flat: FlatHeaders[number][] = new Array<FlatHeaders[number]>(headers.length * 2);
-  for (let index = 0; index < headers.length; index++) {
-    const [name, value] = headers[index] as OutcomeHeader;
-    flat[index * 2] = name;
-    flat[index * 2 + 1] = Array.isArray(value) ? value.slice() : value;
-  }
-  return flat;
-}
-
-function unflatten(flat: FlatHeaders): OutcomeHeader[] {
-  const headers: OutcomeHeader[] = new Array<OutcomeHeader>(flat.length / 2);
-  for (let index = 0; index < headers.length; index++) {
-    headers[index] = [flat[index * 2] as string, flat[index * 2 + 1] as OutcomeHeader[1]];
-  }
-  return headers;
 }

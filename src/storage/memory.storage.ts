@@ -2,7 +2,16 @@ import { inspect } from 'node:util';
 import { IdempotencyConfigurationError, StorageUnavailableError } from '../idempotency.errors';
 import { durationMs } from './duration';
 import { Lanes } from './memory.lanes';
-import { outcomeBytes, Row } from './memory.rows';
+import {
+  claimBytes,
+  leaseLeftMs,
+  outcomeBytes,
+  rowBytes,
+  readRecord,
+  writeHeld,
+  writeOutcome,
+} from './memory.records';
+import { CLAIMED, COMPLETED, NONE, RowTable } from './memory.rows';
 import { MemoryWaiters } from './memory.waiters';
 import type {
   ClaimRequest,
@@ -68,13 +77,10 @@ const MOST_ENTRIES = 2 ** 23;
  */
 export class MemoryStorage implements IdempotencyStorage {
   readonly #options: Required<MemoryStorageOptions>;
-  readonly #rows = new Map<string, Row>();
-  readonly #lanes = new Lanes();
-  readonly #waiters = new MemoryWaiters(recordKey => {
-    const nowMs = this.#options.clock.now();
-    return this.#find(recordKey, nowMs)?.leaseLeftMs(nowMs) ?? 0;
-  });
-  readonly #dropRow = (row: Row): void => this.#drop(row);
+  readonly #rows = new RowTable();
+  readonly #lanes = new Lanes(this.#rows);
+  readonly #waiters = new MemoryWaiters(recordKey => this.#leaseLeftMs(recordKey));
+  readonly #dropRow = (row: number): void => this.#drop(row);
   #bytes = 0;
 
   constructor(options: MemoryStorageOptions = {}) {
@@ -94,36 +100,40 @@ export class MemoryStorage implements IdempotencyStorage {
 
   get(recordKey: string): IdempotencyRecord | undefined {
     const nowMs = this.#options.clock.now();
-    return this.#find(recordKey, nowMs)?.toRecord(nowMs);
+    const row = this.#find(recordKey, nowMs);
+    return row === NONE ? undefined : readRecord(this.#rows, row, nowMs);
   }
 
   create(recordKey: string, claim: ClaimRequest): IdempotencyRecord | undefined {
     const nowMs = this.#options.clock.now();
     const holdMs = claim.onLapse === 'hold' ? durationMs('ttlMs', claim.ttlMs) : 0;
     const livesMs = durationMs('leaseMs', claim.leaseMs) + holdMs;
-    const row = this.#find(recordKey, nowMs);
-    if (row === undefined) {
-      this.#add(new Row(recordKey, claim.token, claim.fingerprint, holdMs), livesMs, nowMs);
-      return undefined;
+    let row = this.#find(recordKey, nowMs);
+    if (row === NONE) {
+      row = this.#add(recordKey, claim, nowMs);
+    } else {
+      if (!this.#isClaimOf(row, claim.token)) return readRecord(this.#rows, row, nowMs);
+      this.#lanes.leave(row);
     }
-    if (row.token !== claim.token || !row.isClaimed) return row.toRecord(nowMs);
-    row.holdMs = holdMs;
-    this.#lanes.place(row, livesMs, nowMs, false);
+    this.#rows.setHoldMs(row, holdMs);
+    this.#lanes.enter(row, livesMs, nowMs);
     return undefined;
   }
 
   complete(recordKey: string, token: string, completion: Completion, ttlMs: number): boolean {
     const nowMs = this.#options.clock.now();
+    const livesMs = durationMs('ttlMs', ttlMs);
     const row = this.#find(recordKey, nowMs);
-    if (row?.token !== token) return false;
+    if (row === NONE || this.#rows.token(row) !== token) return false;
     // A repeated call after a lost reply: the first outcome stands.
-    if (row.isCompleted) return true;
+    if (this.#rows.state(row) === COMPLETED) return true;
 
     if ('held' in completion) {
-      row.held = { ...completion };
-      this.#lanes.place(row, durationMs('ttlMs', ttlMs), nowMs, false);
+      writeHeld(this.#rows, row, completion);
+      this.#lanes.leave(row);
+      this.#lanes.enter(row, livesMs, nowMs);
     } else {
-      this.#keep(row, completion, durationMs('ttlMs', ttlMs), nowMs);
+      this.#keep(row, completion, livesMs, nowMs);
     }
     this.#waiters.wake(recordKey);
     return true;
@@ -131,22 +141,24 @@ export class MemoryStorage implements IdempotencyStorage {
 
   release(recordKey: string, token: string): boolean {
     const row = this.#find(recordKey, this.#options.clock.now());
-    if (row?.token !== token || !row.isClaimed) return false;
+    if (row === NONE || !this.#isClaimOf(row, token)) return false;
     this.#drop(row);
     return true;
   }
 
   extend(recordKey: string, token: string, leaseMs: number): boolean {
     const nowMs = this.#options.clock.now();
+    const livesMs = durationMs('leaseMs', leaseMs);
     const row = this.#find(recordKey, nowMs);
-    if (row?.token !== token || !row.isClaimed) return false;
-    this.#lanes.place(row, durationMs('leaseMs', leaseMs) + row.holdMs, nowMs, false);
+    if (row === NONE || !this.#isClaimOf(row, token)) return false;
+    this.#lanes.leave(row);
+    this.#lanes.enter(row, livesMs + this.#rows.holdMs(row), nowMs);
     return true;
   }
 
   delete(recordKey: string): boolean {
     const row = this.#find(recordKey, this.#options.clock.now());
-    if (row === undefined) return false;
+    if (row === NONE) return false;
     this.#drop(row);
     return true;
   }
@@ -156,40 +168,49 @@ export class MemoryStorage implements IdempotencyStorage {
   }
 
   async *scan(): AsyncIterable<ScannedRecord> {
-    for (const row of this.#rows.values()) {
+    for (const row of this.#rows.all()) {
       const nowMs = this.#options.clock.now();
-      if (row.deadlineMs <= nowMs) continue;
-      const { state, remainingMs } = row.toRecord(nowMs);
-      yield { recordKey: row.key, state, remainingMs };
+      if (this.#rows.deadlineMs(row) <= nowMs) continue;
+      const { state, remainingMs } = readRecord(this.#rows, row, nowMs);
+      yield { recordKey: this.#rows.key(row), state, remainingMs };
     }
   }
 
-  /** The live row; one that has expired is dropped on the way. */
-  #find(recordKey: string, nowMs: number): Row | undefined {
-    const row = this.#rows.get(recordKey);
-    if (row === undefined || row.deadlineMs > nowMs) return row;
+  /** The row, if it lives; one that has expired is dropped on the way. */
+  #find(recordKey: string, nowMs: number): number {
+    const row = this.#rows.find(recordKey);
+    if (row === NONE || this.#rows.deadlineMs(row) > nowMs) return row;
     this.#drop(row);
-    return undefined;
+    return NONE;
   }
 
-  #add(row: Row, livesMs: number, nowMs: number): void {
+  #isClaimOf(row: number, token: string): boolean {
+    return this.#rows.token(row) === token && this.#rows.state(row) === CLAIMED;
+  }
+
+  #leaseLeftMs(recordKey: string): number {
+    const nowMs = this.#options.clock.now();
+    const row = this.#find(recordKey, nowMs);
+    return row === NONE ? 0 : leaseLeftMs(this.#rows, row, nowMs);
+  }
+
+  #add(recordKey: string, { token, fingerprint }: ClaimRequest, nowMs: number): number {
     this.#lanes.purge(nowMs, this.#dropRow);
-    if (!this.#makeRoom(1, row.payloadBytes, nowMs)) {
-      throw new StorageUnavailableError({ cause: new Error(this.#fullMessage()) });
+    const bytes = claimBytes(recordKey, token, fingerprint);
+    if (!this.#makeRoom(1, bytes, nowMs)) {
+      throw new StorageUnavailableError({ cause: new Error(this.#fullMessage()), isReachable: true });
     }
-    this.#rows.set(row.key, row);
-    this.#bytes += row.payloadBytes;
-    this.#lanes.place(row, livesMs, nowMs, false);
+    this.#bytes += bytes;
+    return this.#rows.add(recordKey, token, fingerprint);
   }
 
-  #keep(row: Row, outcome: Outcome, ttlMs: number, nowMs: number): void {
+  #keep(row: number, outcome: Outcome, ttlMs: number, nowMs: number): void {
     const bytes = outcomeBytes(outcome);
-    if (!this.#makeRoom(0, bytes, nowMs)) {
-      throw new Error(`The outcome does not fit: ${this.#fullMessage()}`);
-    }
-    row.payloadBytes += bytes;
+    if (!this.#makeRoom(0, bytes, nowMs)) throw new Error(`The outcome does not fit: ${this.#fullMessage()}`);
     this.#bytes += bytes;
-    row.keep(outcome, this.#lanes.place(row, ttlMs, nowMs, true));
+    this.#lanes.leave(row);
+    writeOutcome(this.#rows, row, outcome);
+    this.#lanes.enter(row, ttlMs, nowMs).memory.keep(this.#rows, row, outcome);
   }
 
   /** Drops what has expired, and completed records where that is allowed, until there is room or nothing to drop. */
@@ -199,19 +220,20 @@ export class MemoryStorage implements IdempotencyStorage {
     if (bytes > maxBytes) return false;
 
     while (this.#rows.size + entries > maxEntries || this.#bytes + bytes > maxBytes) {
-      const expired = this.#lanes.expired(nowMs);
-      const dropped = expired ?? (whenFull === 'evict-completed' ? this.#lanes.oldestCompleted() : undefined);
-      if (dropped === undefined) return false;
+      let dropped = this.#lanes.expired(nowMs);
+      if (dropped === NONE && whenFull === 'evict-completed') dropped = this.#lanes.oldestCompleted();
+      if (dropped === NONE) return false;
       this.#drop(dropped);
     }
     return true;
   }
 
-  #drop(row: Row): void {
-    this.#rows.delete(row.key);
-    this.#lanes.remove(row);
-    this.#bytes -= row.payloadBytes;
-    this.#waiters.wake(row.key);
+  #drop(row: number): void {
+    const recordKey = this.#rows.key(row);
+    this.#bytes -= rowBytes(this.#rows, row);
+    this.#lanes.leave(row);
+    this.#rows.remove(row);
+    this.#waiters.wake(recordKey);
   }
 
   #fullMessage(): string {

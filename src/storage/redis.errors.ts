@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import { RecordUnreadableError, StorageUnavailableError } from '../idempotency.errors';
 
 /**
@@ -18,13 +19,16 @@ export interface FailedCall {
 
 /** What an error of the client means to callers of the storage. */
 export function explainRedisError(error: unknown, call: FailedCall): unknown {
-  if (!(error instanceof Error)) return error;
+  // Not instanceof, which fails for errors of another realm, such as that of a test runner.
+  if (!types.isNativeError(error)) return error;
   dropArguments(error);
 
   if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
   const isFull = call.claims && OUT_OF_MEMORY.test(error.message);
-  if (isFull || UNAVAILABLE.test(error.message)) return new StorageUnavailableError({ cause: error });
+  if (isFull || UNAVAILABLE.test(error.message)) {
+    return new StorageUnavailableError({ cause: error, isReachable: isFull });
+  }
   return error;
 }
 

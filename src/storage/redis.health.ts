@@ -15,7 +15,9 @@ const logger = new Logger('RedisStorage');
  */
 export async function verifyServers(client: RedisClient, allowEviction: boolean): Promise<void> {
   const complaints = new Set<string>();
-  for (const server of masters(client)) {
+  const servers = masters(client);
+  if (servers.length === 0) warnUnread('the Cluster client is not connected yet');
+  for (const server of servers) {
     const info = await readInfo(server);
     if (info === undefined) continue;
     for (const complaint of complaintsAbout(info, allowEviction)) complaints.add(complaint);
@@ -49,9 +51,13 @@ async function readInfo(server: RedisConnection): Promise<string | undefined> {
   try {
     return String(await Promise.race([server.call('INFO', []), late]));
   } catch (error) {
-    logger.warn(`Eviction policy and role of Redis could not be read: ${(error as Error).message}`);
+    warnUnread((error as Error).message);
     return undefined;
   } finally {
     clearTimeout(timer);
   }
+}
+
+function warnUnread(why: string): void {
+  logger.warn(`Eviction policy and role of Redis could not be read: ${why}`);
 }

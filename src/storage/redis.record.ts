@@ -16,6 +16,8 @@ type Fields = Readonly<Record<string, Buffer | undefined>>;
 /** {PTTL, HGETALL}, as the scripts reply. */
 export type RowReply = readonly [remainingMs: unknown, row: readonly Buffer[]];
 
+const FORMAT_BYTE = String(ROW_FORMAT).charCodeAt(0);
+
 /** PTTL of a row that never expires. */
 const NO_EXPIRY = -1;
 
@@ -90,18 +92,19 @@ export function toNumber(reply: unknown): number {
   return typeof reply === 'number' ? reply : Number(String(reply));
 }
 
+/** Our fields have names of one byte, so that they can be told apart without decoding. */
 function byName(row: readonly Buffer[]): Fields {
-  const fields: Record<string, Buffer | undefined> = Object.create(null) as Fields;
+  const fields: Record<string, Buffer | undefined> = {};
   for (let index = 0; index < row.length; index += 2) {
-    fields[(row[index] as Buffer).toString('latin1')] = row[index + 1];
+    const name = row[index]!;
+    if (name.length === 1) fields[String.fromCharCode(name[0]!)] = row[index + 1];
   }
   return fields;
 }
 
-function expectFormat(fields: Fields): number {
-  const format = fields.v?.toString();
+function expectFormat({ v: format }: Fields): number {
   if (format === undefined) throw new RecordUnreadableError('it is no record of this library');
-  if (format !== String(ROW_FORMAT)) {
+  if (format.length !== 1 || format[0] !== FORMAT_BYTE) {
     throw new RecordUnsupportedError(
       `this release reads row format ${ROW_FORMAT}, and the row is of another`,
     );

@@ -1,0 +1,45 @@
+import { channel } from 'node:diagnostics_channel';
+import type { IdempotencyStorage, MaybePromise } from './storage/storage';
+
+/** How long one call of a storage took. */
+export interface StorageTiming {
+  readonly operation: keyof IdempotencyStorage;
+  readonly durationMs: number;
+  /** Whether the storage threw or rejected. */
+  readonly failed: boolean;
+}
+
+/** Name of the `node:diagnostics_channel` on which the time of every storage call is published. */
+export const STORAGE_CHANNEL = 'nestjs-idempotency:storage';
+
+const timings = channel(STORAGE_CHANNEL);
+
+/** The same call, timed for those who listen; while nobody does, the call itself. */
+export function timed<T>(
+  operation: keyof IdempotencyStorage,
+  call: () => MaybePromise<T>,
+): () => MaybePromise<T> {
+  return timings.hasSubscribers ? () => timeCall(operation, call) : call;
+}
+
+function timeCall<T>(operation: keyof IdempotencyStorage, call: () => MaybePromise<T>): MaybePromise<T> {
+  const startedAt = performance.now();
+  const publish = (failed: boolean) => {
+    const timing: StorageTiming = { operation, durationMs: performance.now() - startedAt, failed };
+    timings.publish(timing);
+  };
+  let result: MaybePromise<T>;
+  try {
+    result = call();
+  } catch (error) {
+    publish(true);
+    throw error;
+  }
+  if (result instanceof Promise) {
+    result.then(
+      () => publish(false),
+      () => publish(true),
+    );
+  } else publish(false);
+  return result;
+}

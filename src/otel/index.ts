@@ -1,0 +1,2 @@
+export { observeIdempotency, type ObserveOptions } from './observe';
+export { IdempotencyTelemetryModule } from './telemetry.module';

@@ -1,0 +1,73 @@
+import { metrics, trace, type Attributes, type MeterProvider } from '@opentelemetry/api';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { IDEMPOTENCY_CHANNEL, type IdempotencyEvent } from '../idempotency.events';
+import { STORAGE_CHANNEL, type StorageTiming } from '../idempotency.timings';
+import { Instruments } from './instruments';
+
+export interface ObserveOptions {
+  /** Where the metrics go. @default the global provider, as it is registered when the observation starts */
+  readonly meterProvider?: MeterProvider;
+  /** Whether every event also becomes an event on the active span. @default true */
+  readonly spanEvents?: boolean;
+}
+
+/** One observation of the process, shared by all who asked for it. */
+interface Observation {
+  users: number;
+  stop(): void;
+}
+
+const observations = new Map<MeterProvider, Observation>();
+
+/**
+ * Turns the library's events into OpenTelemetry metrics and span events, for the whole process. Asked again for the same
+ * provider it counts nothing twice; the observation ends when everybody who asked has unsubscribed.
+ *
+ * @returns ends it; harmless when called again
+ */
+export function observeIdempotency(options: ObserveOptions = {}): () => void {
+  const { meterProvider = metrics.getMeterProvider(), spanEvents = true } = options;
+  const observation = observations.get(meterProvider) ?? start(meterProvider, spanEvents);
+  observations.set(meterProvider, observation);
+  observation.users++;
+  let ended = false;
+  return () => {
+    if (ended) return;
+    ended = true;
+    if (--observation.users > 0) return;
+    observations.delete(meterProvider);
+    observation.stop();
+  };
+}
+
+function start(provider: MeterProvider, spanEvents: boolean): Observation {
+  const instruments = new Instruments(provider.getMeter('nestjs-idempotency'));
+  const onEvent = (message: unknown) => {
+    const event = message as IdempotencyEvent;
+    instruments.onEvent(event);
+    if (spanEvents) noteOnSpan(event);
+  };
+  const onTiming = (message: unknown) => instruments.onTiming(message as StorageTiming);
+  subscribe(IDEMPOTENCY_CHANNEL, onEvent);
+  subscribe(STORAGE_CHANNEL, onTiming);
+  return {
+    users: 0,
+    stop: () => {
+      unsubscribe(IDEMPOTENCY_CHANNEL, onEvent);
+      unsubscribe(STORAGE_CHANNEL, onTiming);
+    },
+  };
+}
+
+/** A span is one request, so here the record key helps: it finds the other requests with the same key. */
+function noteOnSpan({ name, route, recordKey, status, code, durationMs, operation }: IdempotencyEvent): void {
+  const attributes: Attributes = {
+    'idempotency.route': route,
+    'idempotency.record_key': recordKey,
+    'idempotency.status': status,
+    'idempotency.code': code,
+    'idempotency.duration_ms': durationMs,
+    'idempotency.operation': operation,
+  };
+  trace.getActiveSpan()?.addEvent(`idempotency.${name}`, attributes);
+}

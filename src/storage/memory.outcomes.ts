@@ -1,0 +1,78 @@
+import type { RowTable } from './memory.rows';
+import type { Outcome, OutcomeHeader } from './storage';
+
+/** The first slab is small, for a storage that holds little; each next one is twice as large. */
+const FIRST_SLAB_BYTES = 64 * 1024;
+
+/** Large slabs are few, so that reading a body finds its slab in the cache of the processor. */
+const MOST_SLAB_BYTES = 1024 * 1024;
+
+/** A larger body gets memory of its own, so that little is wasted at the end of a slab. */
+const MOST_SHARED_BYTES = 8 * 1024;
+
+/**
+ * Memory for the outcomes of one lane.
+ *
+ * Small bodies share slabs, because a Buffer of its own costs about 200 bytes beyond its content. The slabs are never
+ * taken from the pool of Node.js, of which a record that lives on would pin pieces that others have used. Headers are
+ * shared with the outcome before, because responses of one kind differ in few of them.
+ */
+export class OutcomeMemory {
+  #slab: Buffer | undefined;
+  #used = 0;
+  #headers: readonly OutcomeHeader[] = [];
+
+  /** Copies headers and body, and gives the copies to the row. */
+  keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
+    this.#headers = copyHeaders(headers, this.#headers);
+    rows.setHeaders(row, this.#headers);
+    const bytes = body.byteLength;
+    if (bytes === 0) return;
+
+    if (bytes > MOST_SHARED_BYTES) {
+      const own = Buffer.allocUnsafeSlow(bytes);
+      own.set(body);
+      rows.setBody(row, own, 0, bytes);
+      return;
+    }
+    const slab = this.#slabFor(bytes);
+    slab.set(body, this.#used);
+    rows.setBody(row, slab, this.#used, bytes);
+    this.#used += bytes;
+  }
+
+  /** Lets go of what was shared; rows that still refer to it keep it. */
+  forget(): void {
+    this.#slab = undefined;
+    this.#headers = [];
+  }
+
+  #slabFor(bytes: number): Buffer {
+    const slab = this.#slab;
+    if (slab !== undefined && this.#used + bytes <= slab.length) return slab;
+
+    const length = slab === undefined ? FIRST_SLAB_BYTES : Math.min(2 * slab.length, MOST_SLAB_BYTES);
+    this.#used = 0;
+    return (this.#slab = Buffer.allocUnsafeSlow(length));
+  }
+}
+
+/** A copy of the headers, which takes from `previous`, itself such a copy, what is equal at the same place. */
+function copyHeaders(
+  headers: readonly OutcomeHeader[],
+  previous: readonly OutcomeHeader[],
+): readonly OutcomeHeader[] {
+  const isSame = headers.length === previous.length && headers.every((one, at) => isEqual(one, previous[at]));
+  return isSame ? previous : headers.map((one, at) => copyHeader(one, previous[at]));
+}
+
+function copyHeader(header: OutcomeHeader, previous: OutcomeHeader | undefined): OutcomeHeader {
+  if (previous !== undefined && isEqual(header, previous)) return previous;
+  const [name, value] = header;
+  return [name, typeof value === 'string' || value === null ? value : value.slice()];
+}
+
+/** Only single values are compared; a list is always copied. */
+function isEqual(header: OutcomeHeader, previous: OutcomeHeader | undefined): boolean {
+  return previous !== undefined && header[1] === previous[1] && header[0] === previous[0];
+}

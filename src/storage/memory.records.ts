@@ -1,0 +1,86 @@
+import { CLAIMED, COMPLETED, NOT_STORED, type RowTable, UNKNOWN } from './memory.rows';
+import {
+  type Held,
+  type HeldReason,
+  type IdempotencyRecord,
+  type Outcome,
+  type OutcomeHeader,
+  RECORD_FORMAT,
+} from './storage';
+
+const NO_BODY = Buffer.alloc(0);
+
+/** What is left of the lease of a claim; nothing where the owner has completed or held the row. */
+export function leaseLeftMs(rows: RowTable, row: number, nowMs: number): number {
+  return rows.state(row) === CLAIMED ? rows.deadlineMs(row) - rows.holdMs(row) - nowMs : 0;
+}
+
+/** The record of a row that has not expired. */
+export function readRecord(rows: RowTable, row: number, nowMs: number): IdempotencyRecord {
+  const fingerprint = rows.fingerprint(row);
+  const remainingMs = Math.ceil(rows.deadlineMs(row) - nowMs);
+  const state = rows.state(row);
+  if (state === COMPLETED) {
+    const outcome = readOutcome(rows, row);
+    return { state: 'completed', fingerprint, format: RECORD_FORMAT, remainingMs, outcome };
+  }
+  const leaseMs = leaseLeftMs(rows, row, nowMs);
+  if (leaseMs > 0) {
+    return { state: 'in-progress', fingerprint, format: RECORD_FORMAT, remainingMs: Math.ceil(leaseMs) };
+  }
+  const held: HeldReason = state === NOT_STORED ? 'outcome-not-stored' : 'outcome-unknown';
+  const status = state === CLAIMED ? 0 : rows.status(row);
+  const record = { state: 'held', fingerprint, format: RECORD_FORMAT, remainingMs, held } as const;
+  return status === 0 ? record : { ...record, status };
+}
+
+/** Writes all of an outcome but its headers and body. */
+export function writeOutcome(rows: RowTable, row: number, outcome: Outcome): void {
+  const { status, reason, sealedWith } = outcome;
+  rows.setState(row, COMPLETED, status);
+  if (reason !== undefined || sealedWith !== undefined) {
+    rows.setExtras(row, {
+      ...(reason === undefined ? {} : { reason }),
+      ...(sealedWith === undefined ? {} : { sealedWith }),
+    });
+  }
+}
+
+export function writeHeld(rows: RowTable, row: number, { held, status = 0 }: Held): void {
+  rows.setState(row, held === 'outcome-not-stored' ? NOT_STORED : UNKNOWN, status);
+}
+
+/** Payload of a claim in bytes, as `maxBytes` counts it. */
+export function claimBytes(key: string, token: string, fingerprint: string): number {
+  return key.length + token.length + fingerprint.length;
+}
+
+/** What an outcome adds to that: its body and the text of its headers. */
+export function outcomeBytes({ body, headers }: Outcome): number {
+  return body.byteLength + headerBytes(headers);
+}
+
+/** Payload of a row in bytes. */
+export function rowBytes(rows: RowTable, row: number): number {
+  const claim = claimBytes(rows.key(row), rows.token(row), rows.fingerprint(row));
+  return claim + rows.bodyBytes(row) + headerBytes(rows.headers(row));
+}
+
+function headerBytes(headers: readonly OutcomeHeader[]): number {
+  let bytes = 0;
+  for (const [name, value] of headers) bytes += name.length + valueBytes(value);
+  return bytes;
+}
+
+function valueBytes(value: OutcomeHeader[1]): number {
+  if (typeof value === 'string') return value.length;
+  return value === null ? 0 : value.reduce((bytes, one) => bytes + one.length, 0);
+}
+
+function readOutcome(rows: RowTable, row: number): Outcome {
+  const status = rows.status(row);
+  const headers = rows.headers(row);
+  const body = rows.body(row) ?? NO_BODY;
+  const extras = rows.extras(row);
+  return extras === undefined ? { status, headers, body } : { status, headers, body, ...extras };
+}

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import {
+  assertOutcome,
+  assertRemaining,
+  assertState,
+  LONG_MS,
+  NOT_STORED,
+  OUTCOME,
+  type Specification,
+} from './trial';
+
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+/** Guarantee 4: a record lives exactly as long as it was told to. */
+export const expiryTests: Specification = test => {
+  test('4: a lease lives to its last millisecond, and no longer', async trial => {
+    const leaseMs = trial.shortMs;
+    await trial.claimed({ leaseMs });
+    await trial.advance(leaseMs - 1);
+    const record = await trial.create(trial.rival);
+    if (trial.isWithin(leaseMs)) assertState(record, 'in-progress');
+    await trial.advance(1);
+    if (record !== undefined) assert.equal(await trial.get(), undefined);
+    if (record !== undefined) assert.equal(await trial.create(trial.rival), undefined);
+  });
+
+  test('4: a completed record lives to the last millisecond of its ttl, and no longer', async trial => {
+    const ttlMs = trial.shortMs;
+    await trial.completed(OUTCOME, ttlMs);
+    await trial.advance(ttlMs - 1);
+    const record = await trial.get();
+    if (trial.isWithin(ttlMs)) assertOutcome(record, OUTCOME);
+    await trial.advance(1);
+    assert.equal(await trial.get(), undefined);
+    assert.equal(await trial.create(trial.rival), undefined);
+  });
+
+  test('4: a held record lives to the last millisecond of its ttl, and no longer', async trial => {
+    const ttlMs = trial.shortMs;
+    await trial.held(NOT_STORED, ttlMs);
+    await trial.advance(ttlMs - 1);
+    const record = await trial.get();
+    if (trial.isWithin(ttlMs)) assertState(record, 'held');
+    await trial.advance(1);
+    assert.equal(await trial.get(), undefined);
+    assert.equal(await trial.create(trial.rival), undefined);
+  });
+
+  test('4: an owner whose lease has ended owns nothing, even where nobody else came', async trial => {
+    await trial.claimed({ leaseMs: trial.shortMs });
+    await trial.advance(trial.shortMs);
+    const { storage, key, owner } = trial;
+    assert.equal(await storage.extend(key, owner, LONG_MS), false);
+    assert.equal(await storage.complete(key, owner, OUTCOME, LONG_MS), false);
+    assert.equal(await storage.release(key, owner), false);
+    assert.equal(await storage.delete(key), false);
+    assert.equal(await trial.create(owner), undefined, 'it may claim anew');
+  });
+
+  test('4: what is left becomes less as time passes', async trial => {
+    await trial.claimed();
+    const before = (await trial.get())?.remainingMs ?? 0;
+    await trial.advance(trial.shortMs);
+    assertRemaining(await trial.get(), before - trial.shortMs + 1);
+  });
+
+  durationTests(test);
+};
+
+const durationTests: Specification = test => {
+  test('4: extend sets the lease from now, longer', async trial => {
+    await trial.claimed({ leaseMs: 2 * trial.shortMs });
+    assert.equal(await trial.storage.extend(trial.key, trial.owner, LONG_MS), true);
+    await trial.advance(2 * trial.shortMs);
+    const record = await trial.get();
+    assertState(record, 'in-progress');
+    assertRemaining(record, LONG_MS - trial.shortMs);
+  });
+
+  test('4: extend sets the lease from now, shorter', async trial => {
+    await trial.claimed();
+    assert.equal(await trial.storage.extend(trial.key, trial.owner, trial.shortMs), true);
+    await trial.advance(trial.shortMs);
+    assert.equal(await trial.get(), undefined);
+  });
+
+  test('4: the ttl counts from completion, whatever the lease was', async trial => {
+    await trial.claimed({ leaseMs: LONG_MS });
+    await trial.storage.complete(trial.key, trial.owner, OUTCOME, trial.shortMs);
+    assertRemaining(await trial.get(), trial.shortMs);
+    await trial.advance(trial.shortMs);
+    assert.equal(await trial.get(), undefined);
+  });
+
+  test('4: a ttl of 30 days, beyond what 32 bits of milliseconds hold', async trial => {
+    const ttlMs = 30 * DAY_MS;
+    await trial.completed(OUTCOME, ttlMs);
+    await trial.advance(1);
+    const record = await trial.get();
+    assertOutcome(record, OUTCOME);
+    assertRemaining(record, ttlMs);
+    assert.ok((record?.remainingMs ?? 0) > ttlMs - DAY_MS);
+  });
+
+  test('4: a lease of 30 days with a hold of 30 more', async trial => {
+    const leaseMs = 30 * DAY_MS;
+    await trial.claimed({ leaseMs, ttlMs: leaseMs, onLapse: 'hold' });
+    await trial.advance(1);
+    const record = await trial.get();
+    assertState(record, 'in-progress');
+    assertRemaining(record, leaseMs);
+    assert.ok(record.remainingMs > leaseMs - DAY_MS);
+  });
+};

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import {
+  assertOutcome,
+  assertState,
+  LONG_MS,
+  NOT_STORED,
+  OTHER_OUTCOME,
+  OUTCOME,
+  type Specification,
+  type Trial,
+} from './trial';
+
+/** Guarantee 3: nobody but the owner changes a record, and the owner changes only what is still its own. */
+export const fencingTests: Specification = test => {
+  const states: readonly [name: string, reach: (trial: Trial) => Promise<void>][] = [
+    ['in progress', trial => trial.claimed()],
+    ['completed', trial => trial.completed()],
+    ['held', trial => trial.held()],
+    ['held after a lapse', trial => trial.lapsed()],
+  ];
+  for (const [name, reach] of states) {
+    test(`3: another token changes nothing of a record that is ${name}`, async trial => {
+      await reach(trial);
+      const before = withoutTime(await trial.get());
+      const { storage, key, rival } = trial;
+      assert.equal(await storage.complete(key, rival, OTHER_OUTCOME, 1), false, 'complete');
+      assert.equal(await storage.complete(key, rival, NOT_STORED, 1), false, 'complete with a hold');
+      assert.equal(await storage.extend(key, rival, 1), false, 'extend');
+      assert.equal(await storage.release(key, rival), false, 'release');
+      await trial.advance(1);
+      assert.deepEqual(withoutTime(await trial.get()), before);
+    });
+  }
+
+  ownerTests(test);
+};
+
+const ownerTests: Specification = test => {
+  test('3: complete repeated by the same token says true, and the first outcome stands', async trial => {
+    await trial.completed();
+    const { storage, key, owner } = trial;
+    assert.equal(await storage.complete(key, owner, OUTCOME, LONG_MS), true);
+    assert.equal(await storage.complete(key, owner, OTHER_OUTCOME, LONG_MS), true);
+    assert.equal(await storage.complete(key, owner, NOT_STORED, LONG_MS), true);
+    assertOutcome(await trial.get(), OUTCOME);
+  });
+
+  test('3: a hold repeated by the same token says true', async trial => {
+    await trial.held();
+    assert.equal(await trial.storage.complete(trial.key, trial.owner, NOT_STORED, LONG_MS), true);
+    const record = await trial.get();
+    assertState(record, 'held');
+    assert.equal(record.held, NOT_STORED.held);
+    assert.equal(record.status, NOT_STORED.status);
+  });
+
+  test('3: an owner that held its key may still store the outcome', async trial => {
+    await trial.held();
+    assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), true);
+    assertOutcome(await trial.get(), OUTCOME);
+  });
+
+  test('3: the owner cannot release or extend what it has completed', async trial => {
+    await trial.completed();
+    assert.equal(await trial.storage.release(trial.key, trial.owner), false);
+    assert.equal(await trial.storage.extend(trial.key, trial.owner, 1), false);
+    await trial.advance(1);
+    assertOutcome(await trial.get(), OUTCOME);
+  });
+
+  test('3: the owner cannot release or extend what it has held', async trial => {
+    await trial.held();
+    assert.equal(await trial.storage.release(trial.key, trial.owner), false);
+    assert.equal(await trial.storage.extend(trial.key, trial.owner, 1), false);
+    await trial.advance(1);
+    assertState(await trial.get(), 'held');
+  });
+
+  test('3: a stale owner changes nothing of the claim that came after its own', async trial => {
+    await trial.claimed({ leaseMs: trial.shortMs });
+    await trial.advance(trial.shortMs);
+    assert.equal(await trial.create(trial.rival), undefined);
+    const { storage, key, owner, rival } = trial;
+    assert.equal(await storage.complete(key, owner, OUTCOME, LONG_MS), false);
+    assert.equal(await storage.extend(key, owner, LONG_MS), false);
+    assert.equal(await storage.release(key, owner), false);
+    assert.equal(await storage.complete(key, rival, OTHER_OUTCOME, LONG_MS), true);
+    assertOutcome(await trial.get(), OTHER_OUTCOME);
+  });
+};
+
+function withoutTime(record: Awaited<ReturnType<Trial['get']>>): unknown {
+  return { ...record, remainingMs: undefined };
+}

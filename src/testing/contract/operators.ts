@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import type { ScannedRecord } from '../../storage/storage';
+import { assertState, LONG_MS, OUTCOME, type Specification, type Trial } from './trial';
+
+const ODD_KEYS = [
+  '',
+  '__proto__',
+  'constructor',
+  ' spaced ',
+  'a:b',
+  '{tag}x',
+  '*?[a-z]\\',
+  'ключ 😀',
+  'x'.repeat(1_000),
+];
+
+/** What operators do, and keys that are unlike the library's own. */
+export const operatorTests: Specification = test => {
+  test('8: keys of any characters are kept apart', async trial => {
+    const keys = ODD_KEYS.map(odd => trial.key + odd);
+    const claim = { fingerprint: 'f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS } as const;
+    for (const key of keys) {
+      assert.equal(
+        await trial.storage.create(key, { ...claim, token: key }),
+        undefined,
+        `first claim of '${key}'`,
+      );
+    }
+    for (const key of keys)
+      assertState(await trial.storage.create(key, { ...claim, token: 'rival' }), 'in-progress');
+    for (const key of keys) assert.equal(await trial.storage.release(key, key), true);
+    for (const key of keys) assert.equal(await trial.storage.get(key), undefined);
+  });
+
+  const states: readonly [name: string, reach: (trial: Trial) => Promise<void>][] = [
+    ['in progress', trial => trial.claimed()],
+    ['completed', trial => trial.completed()],
+    ['held', trial => trial.held()],
+    ['held after a lapse', trial => trial.lapsed()],
+  ];
+  for (const [name, reach] of states) {
+    test(`3: delete frees a key that is ${name}, and its owner then owns nothing`, async trial => {
+      await reach(trial);
+      assert.equal(await trial.storage.delete(trial.key), true);
+      assert.equal(await trial.get(), undefined);
+      assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), false);
+      assert.equal(await trial.create(trial.rival), undefined);
+    });
+
+    test(`scan finds a record that is ${name}`, async trial => {
+      await reach(trial);
+      if (trial.storage.scan === undefined) return;
+      const found = await scanFor(trial);
+      assert.equal(found?.state, (await trial.get())?.state);
+      assert.ok((found?.remainingMs ?? 0) > 0 && (found?.remainingMs ?? 0) <= LONG_MS);
+    });
+  }
+
+  test('scan does not find what has expired', async trial => {
+    await trial.completed(OUTCOME, trial.shortMs);
+    await trial.advance(trial.shortMs);
+    assert.equal(await scanFor(trial), undefined);
+  });
+};
+
+async function scanFor(trial: Trial): Promise<ScannedRecord | undefined> {
+  for await (const record of trial.storage.scan?.() ?? []) {
+    if (record.recordKey === trial.key) return record;
+  }
+  return undefined;
+}

@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type {
+  ClaimRequest,
+  Held,
+  IdempotencyRecord,
+  IdempotencyStorage,
+  MaybePromise,
+  Outcome,
+} from '../../storage/storage';
+
+/** What `create` of the contract hands over for one test. */
+export interface StorageUnderTest {
+  readonly storage: IdempotencyStorage;
+  /** Lets `ms` milliseconds of the storage's clock pass: sets its clock, or waits that long and not less. */
+  advance(ms: number): MaybePromise<unknown>;
+  /** Called at the end of the test. */
+  close?(): MaybePromise<unknown>;
+}
+
+/** Tests of one part of the contract. */
+export type Specification = (test: (name: string, run: (trial: Trial) => Promise<void>) => void) => void;
+
+/** Longer than any test runs. */
+export const LONG_MS = 60_000;
+
+export const OUTCOME: Outcome = {
+  status: 201,
+  headers: [['Content-Type', 'application/json; charset=utf-8']],
+  body: Buffer.from('{"id":1}'),
+};
+
+export const OTHER_OUTCOME: Outcome = { status: 200, headers: [], body: Buffer.from('other') };
+
+export const NOT_STORED: Held = { held: 'outcome-not-stored', status: 201 };
+
+/** One test: a storage, a key of its own, and two tokens that want it. */
+export class Trial {
+  readonly storage: IdempotencyStorage;
+  readonly key = randomUUID();
+  readonly owner = randomUUID();
+  readonly rival = randomUUID();
+  readonly fingerprint = `sha256:${randomUUID()}`;
+  readonly #startedMs = performance.now();
+
+  constructor(
+    private readonly under: StorageUnderTest,
+    readonly shortMs: number,
+  ) {
+    this.storage = under.storage;
+  }
+
+  /** Claims for `token`. Unless told otherwise the lease is long and a lapse frees the key. */
+  async create(token: string, claim: Partial<ClaimRequest> = {}): Promise<IdempotencyRecord | undefined> {
+    const { fingerprint } = this;
+    return this.storage.create(this.key, {
+      token,
+      fingerprint,
+      leaseMs: LONG_MS,
+      onLapse: 'rerun',
+      ttlMs: LONG_MS,
+      ...claim,
+    });
+  }
+
+  /** A claim of the owner, as the start of a test. */
+  async claimed(claim: Partial<ClaimRequest> = {}): Promise<void> {
+    assert.equal(await this.create(this.owner, claim), undefined, 'the first claim of a key succeeds');
+  }
+
+  async completed(outcome: Outcome = OUTCOME, ttlMs = LONG_MS): Promise<void> {
+    await this.claimed();
+    assert.equal(await this.storage.complete(this.key, this.owner, outcome, ttlMs), true);
+  }
+
+  async held(held: Held = NOT_STORED, ttlMs = LONG_MS): Promise<void> {
+    await this.claimed();
+    assert.equal(await this.storage.complete(this.key, this.owner, held, ttlMs), true);
+  }
+
+  /** A claim whose lease has ended, and which is held for that. */
+  async lapsed(ttlMs = LONG_MS): Promise<void> {
+    await this.claimed({ leaseMs: this.shortMs, onLapse: 'hold', ttlMs });
+    await this.advance(this.shortMs);
+  }
+
+  async get(): Promise<IdempotencyRecord | undefined> {
+    return this.storage.get(this.key);
+  }
+
+  async advance(ms: number): Promise<void> {
+    await this.under.advance(ms);
+  }
+
+  /**
+   * Whether less than `ms` of real time have passed in this test. Where `advance` really waits, a busy machine can sleep
+   * past the moment at which something still has to be there; then there is nothing to assert.
+   */
+  isWithin(ms: number): boolean {
+    return performance.now() - this.#startedMs < ms;
+  }
+
+  async close(): Promise<void> {
+    await this.storage.delete(this.key);
+    await this.under.close?.();
+  }
+}
+
+/** Asserts the state, and narrows the record to it. */
+export function assertState<S extends IdempotencyRecord['state']>(
+  record: IdempotencyRecord | undefined,
+  state: S,
+): asserts record is Extract<IdempotencyRecord, { state: S }> {
+  assert.ok(record !== undefined, `expected a record that is ${state}, got none`);
+  assert.equal(record.state, state);
+}
+
+export function assertOutcome(record: IdempotencyRecord | undefined, expected: Outcome): void {
+  assertState(record, 'completed');
+  const { outcome } = record;
+  assert.equal(outcome.status, expected.status);
+  assert.equal(outcome.reason, expected.reason);
+  assert.equal(outcome.sealedWith, expected.sealedWith);
+  assert.deepEqual(outcome.headers, expected.headers);
+  assert.ok(outcome.body instanceof Uint8Array, 'a body is a Uint8Array');
+  assert.ok(Buffer.compare(outcome.body, expected.body) === 0, 'the body comes back byte for byte');
+}
+
+/** Asserts that a remaining time is plausible: some is left, and not more than was given. */
+export function assertRemaining(record: IdempotencyRecord | undefined, givenMs: number): void {
+  assert.ok(record !== undefined, 'expected a record, got none');
+  const { remainingMs } = record;
+  assert.ok(
+    remainingMs > 0 && remainingMs <= givenMs,
+    `expected 0 < remainingMs <= ${givenMs}, got ${remainingMs}`,
+  );
+}
