@@ -1,0 +1,84 @@
+import type { Child } from './child';
+import { Progress } from './progress';
+import { shuffled } from './statistics';
+
+/** Something that can be asked again and again. */
+export interface Sender {
+  readonly name: string;
+  send(): Promise<void>;
+}
+
+export type Samples = ReadonlyMap<string, number[]>;
+
+/** Microseconds a request, one sample a request. The senders take turns request by request, so that drift hits all alike. */
+export async function measureLatency(senders: readonly Sender[], iterations: number): Promise<Samples> {
+  const samples = new Map(senders.map(({ name }) => [name, [] as number[]]));
+  const progress = new Progress(iterations, 'latency');
+  for (let iteration = 0; iteration < iterations; iteration++) {
+    for (const sender of shuffled(senders)) {
+      const startedAt = performance.now();
+      await sender.send();
+      samples.get(sender.name)?.push((performance.now() - startedAt) * 1_000);
+    }
+    progress.step();
+  }
+  progress.end();
+  return samples;
+}
+
+/** Below this many requests a block says more about the clock of `process.cpuUsage()` than about the server. */
+const BLOCK = 400;
+
+export interface CpuPlan {
+  readonly rounds: number;
+  readonly block: number;
+}
+
+/** A round is one block of every scenario. Small runs, which only try things out, get smaller blocks. */
+export function cpuPlan(iterations: number): CpuPlan {
+  return {
+    rounds: Math.min(40, Math.max(3, Math.round(iterations / 50))),
+    block: Math.min(BLOCK, Math.max(20, iterations)),
+  };
+}
+
+/** Microseconds of server CPU a request, one sample a block. The first round is not counted: code is still compiled in it. */
+export async function measureCpu(
+  server: Child,
+  senders: readonly Sender[],
+  { rounds, block }: CpuPlan,
+): Promise<Samples> {
+  const samples = new Map(senders.map(({ name }) => [name, [] as number[]]));
+  const progress = new Progress((rounds + 1) * senders.length, 'server CPU');
+  for (let round = 0; round <= rounds; round++) {
+    for (const sender of shuffled(senders)) {
+      const before = await cpuOf(server);
+      await sendMany(sender, block);
+      const used = (await cpuOf(server)) - before;
+      if (round > 0) samples.get(sender.name)?.push(used / block);
+      progress.step();
+    }
+  }
+  progress.end();
+  return samples;
+}
+
+/**
+ * Requests that a block keeps in flight. One at a time, the server would fall asleep between any two, and its CPU would be
+ * two thirds waking up, which differs from block to block more than the scenarios differ from each other.
+ */
+export const LANES = 8;
+
+/** Sends `requests` requests, `LANES` of them at a time. */
+export async function sendMany(sender: Sender, requests: number): Promise<void> {
+  let left = requests;
+  const lane = async () => {
+    while (left-- > 0) await sender.send();
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
+}
+
+async function cpuOf(server: Child): Promise<number> {
+  const { user, system } = (await server.ask('cpu')) as NodeJS.CpuUsage;
+  return user + system;
+}
