@@ -16,7 +16,10 @@ type Fields = Readonly<Record<string, Buffer | undefined>>;
 /** {PTTL, HGETALL}, as the scripts reply. */
 export type RowReply = readonly [remainingMs: unknown, row: readonly Buffer[]];
 
-const FORMAT_BYTE = String(ROW_FORMAT).charCodeAt(0);
+/** A release reads its own format and the one before, so that old and new nodes can run side by side. */
+const READABLE_FORMATS: readonly number[] = [ROW_FORMAT, ROW_FORMAT - 1].filter(format => format > 0);
+
+const ZERO = '0'.charCodeAt(0);
 
 /** PTTL of a row that never expires. */
 const NO_EXPIRY = -1;
@@ -104,12 +107,13 @@ function byName(row: readonly Buffer[]): Fields {
 
 function expectFormat({ v: format }: Fields): number {
   if (format === undefined) throw new RecordUnreadableError('it is no record of this library');
-  if (format.length !== 1 || format[0] !== FORMAT_BYTE) {
+  const version = format.length === 1 ? format[0]! - ZERO : NaN;
+  if (!READABLE_FORMATS.includes(version)) {
     throw new RecordUnsupportedError(
-      `this release reads row format ${ROW_FORMAT}, and the row is of another`,
+      `this release reads row formats ${READABLE_FORMATS.join(' and ')}, and the row is of another`,
     );
   }
-  return ROW_FORMAT;
+  return version;
 }
 
 function parseOutcome(fields: Fields): Outcome {

@@ -1,3 +1,5 @@
+import { RECORD_FORMAT } from './storage';
+
 /*
  * The scripts of RedisStorage, and the rows that they write. Each script touches one key, so each works on a Cluster.
  *
@@ -26,8 +28,8 @@
  * not allowed must not undo what was written.
  */
 
-/** Version of the rows that this build writes. Version 2 will read 1 and 2. */
-export const ROW_FORMAT = 1;
+/** Version of the rows that this build writes. It is the records' own, which the seal of an outcome is bound to. */
+export const ROW_FORMAT = RECORD_FORMAT;
 
 /** KEYS[1] the row. Reply: {PTTL, HGETALL}; an empty HGETALL where there is none. */
 const READ = `

@@ -1,0 +1,115 @@
+import { Logger, type LoggerService } from '@nestjs/common';
+import { MemoryStorage, StorageUnavailableError } from '../src';
+import type { TestApp } from './support/apps';
+import { FaultyRedis } from './support/faulty-redis';
+import { describeOwnRedis } from './support/redis';
+import { expectNoUnhandledRejections } from './support/unhandled';
+import { ask, askUntilFinal, brief, eventually, Ledger, startWork } from './support/work';
+
+/* What a storage that is full or away may cost the application: bounded room, and one line in the log. */
+
+expectNoUnhandledRejections();
+
+const ledger = new Ledger();
+beforeEach(() => ledger.clear());
+afterAll(() => ledger.remove());
+
+let app: TestApp | undefined;
+afterEach(async () => {
+  await app?.close();
+  app = undefined;
+});
+
+it('answers 503 and runs nothing where MemoryStorage is full', async () => {
+  app = await startWork({
+    storage: new MemoryStorage({ maxEntries: 1 }),
+    options: { whenStorageFails: 'execute' },
+    work: ({ key }) => ledger.write(key),
+  });
+  expect(brief(await ask(app, 'first'))).toBe('201');
+  const refused = await ask(app, 'second');
+  expect([brief(refused), refused.retryAfter]).toEqual(['503 storage-unavailable', '1']);
+  expect(brief(await ask(app, 'first'))).toBe('201 replay');
+  expect([ledger.count('first'), ledger.count('second')]).toEqual([1, 0]);
+});
+
+it('holds a key whose outcome does not fit into MemoryStorage', async () => {
+  app = await startWork({
+    storage: new MemoryStorage({ maxBytes: 2_000 }),
+    work: ({ key }) => {
+      ledger.write(key);
+      return { padding: 'x'.repeat(4_000) };
+    },
+  });
+  expect(brief(await ask(app, 'large'))).toBe('201');
+  expect(brief(await ask(app, 'large'))).toBe('409 outcome-not-stored');
+  expect(ledger.count('large')).toBe(1);
+});
+
+it('keeps at most 64 MiB of outcomes that the storage could not take, and tells of the rest', async () => {
+  const storage = new Away();
+  app = await startWork({
+    storage,
+    options: { shutdownTimeout: 50 },
+    work: () => ({ padding: 'x'.repeat(1_000_000) }),
+  });
+  storage.isAway = true;
+  for (let index = 0; index < 70; index++) await ask(app, `outcome-${index}`);
+  const untold = app.events.filter(({ error }) => String(error).includes('could not be stored'));
+  const replays: string[] = [];
+  for (let index = 0; index < 70; index++) replays.push(brief(await ask(app, `outcome-${index}`)));
+
+  expect(untold).toHaveLength(3);
+  expect(replays.filter(answer => answer === '201 replay')).toHaveLength(67);
+  storage.isAway = false;
+  await eventually('all are stored', () => storage.stored === 67);
+});
+
+/** A storage that can be away at `complete`. */
+class Away extends MemoryStorage {
+  isAway = false;
+  stored = 0;
+
+  constructor() {
+    super({ maxBytes: 2 ** 30 });
+  }
+
+  override complete(...args: Parameters<MemoryStorage['complete']>): boolean {
+    if (this.isAway) throw new StorageUnavailableError();
+    const stored = super.complete(...args);
+    if (stored) this.stored++;
+    return stored;
+  }
+}
+
+describeOwnRedis('The log of an application whose Redis is away', () => {
+  it('gets one line of a kind, which names the cause and no key', async () => {
+    const redis = await FaultyRedis.start();
+    const lines: string[] = [];
+    const log: LoggerService = {
+      log: () => undefined,
+      warn: (line: unknown) => void lines.push(String(line)),
+      error: (line: unknown) => void lines.push(String(line)),
+    };
+    const client = await redis.client('a client that fails fast');
+    app = await startWork({
+      storage: await redis.storage('a client that fails fast'),
+      options: { onEvent: undefined },
+      work: () => 'done',
+      prepare: nest => nest.useLogger(log),
+    });
+    redis.proxy.cutOff();
+    await eventually('the client has noticed', () => client.status !== 'ready');
+    for (let index = 0; index < 20; index++) await ask(app, `raw-key-${index}`);
+    redis.proxy.resume();
+    await askUntilFinal(app, 'raw-key-0');
+    await app.close();
+    app = undefined;
+    Logger.overrideLogger(false);
+    await redis.stop();
+
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatch(/^The storage failed at `create` for POST \/work: .*(writeable|closed|refused|ECONN)/i);
+    expect(lines[0]).not.toContain('raw-key');
+  });
+});

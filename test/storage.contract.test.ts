@@ -1,0 +1,42 @@
+import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
+import { MemoryStorage } from '../src/storage/memory.storage';
+import { RedisStorage } from '../src/storage/redis.storage';
+import { SettableClock, storageContract } from '../src/testing';
+import { describeRedis, redisUrl } from './support/redis';
+import { realTime } from './support/real-time';
+
+describe('MemoryStorage keeps the storage contract', () => {
+  storageContract({
+    test,
+    create: () => {
+      const clock = new SettableClock();
+      return { storage: new MemoryStorage({ clock }), advance: ms => clock.advance(ms) };
+    },
+  });
+});
+
+describe('MemoryStorage on the clock of the process keeps the storage contract', () => {
+  storageContract({
+    test,
+    shortMs: 60,
+    create: () => ({ storage: new MemoryStorage(), advance: realTime }),
+  });
+});
+
+describeRedis('RedisStorage keeps the storage contract', () => {
+  let client: Redis;
+  beforeAll(() => {
+    client = new Redis(redisUrl());
+  });
+  afterAll(() => client.quit());
+
+  storageContract({
+    test,
+    shortMs: 60,
+    create: () => {
+      const storage = new RedisStorage({ client, prefix: `test:${randomUUID()}` });
+      return { storage, advance: realTime, close: () => storage.close() };
+    },
+  });
+});

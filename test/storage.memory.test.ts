@@ -1,0 +1,265 @@
+import { IdempotencyConfigurationError, StorageUnavailableError } from '../src/idempotency.errors';
+import { MemoryStorage, type MemoryStorageOptions } from '../src/storage/memory.storage';
+import type { ClaimRequest, Outcome } from '../src/storage/storage';
+import { SettableClock } from '../src/testing';
+
+const CLAIM: ClaimRequest = { token: 't', fingerprint: 'f', leaseMs: 1_000, onLapse: 'rerun', ttlMs: 10_000 };
+const TTL_MS = 10_000;
+
+function outcomeOf(bytes: number): Outcome {
+  return { status: 200, headers: [], body: Buffer.alloc(bytes, 'x') };
+}
+
+function setUp(options: MemoryStorageOptions = {}): { storage: MemoryStorage; clock: SettableClock } {
+  const clock = new SettableClock();
+  return { storage: new MemoryStorage({ clock, ...options }), clock };
+}
+
+function completed(storage: MemoryStorage, key: string, bytes = 0): void {
+  expect(storage.create(key, CLAIM)).toBeUndefined();
+  expect(storage.complete(key, CLAIM.token, outcomeOf(bytes), TTL_MS)).toBe(true);
+}
+
+describe('MemoryStorage is bounded', () => {
+  it('refuses a claim beyond maxEntries as unavailable, and forgets nothing', () => {
+    const { storage } = setUp({ maxEntries: 2 });
+    storage.create('a', CLAIM);
+    completed(storage, 'b');
+
+    expect(() => storage.create('c', CLAIM)).toThrow(StorageUnavailableError);
+    expect(storage.get('a')?.state).toBe('in-progress');
+    expect(storage.get('b')?.state).toBe('completed');
+    expect(storage.size).toBe(2);
+  });
+
+  it('answers for keys that it holds while it is full', () => {
+    const { storage } = setUp({ maxEntries: 1 });
+    storage.create('a', CLAIM);
+    expect(storage.create('a', { ...CLAIM, token: 'rival' })?.state).toBe('in-progress');
+    expect(storage.create('a', CLAIM)).toBeUndefined();
+  });
+
+  it('names its limits in the cause, and no key', () => {
+    const { storage } = setUp({ maxEntries: 1 });
+    storage.create('secret-a', CLAIM);
+    const error = thrownBy(() => storage.create('secret-b', CLAIM));
+    expect(String((error as Error).cause)).toMatch(/MemoryStorage is full.*1 of 1 records \(`maxEntries`\)/);
+    expect(String((error as Error).cause)).not.toContain('secret');
+  });
+
+  it('refuses an outcome beyond maxBytes with an error of its own, and the claim goes on', () => {
+    const { storage } = setUp({ maxBytes: 1_000 });
+    storage.create('a', CLAIM);
+
+    const error = thrownBy(() => storage.complete('a', CLAIM.token, outcomeOf(1_000), TTL_MS));
+    expect(error).not.toBeInstanceOf(StorageUnavailableError);
+    expect(storage.get('a')?.state).toBe('in-progress');
+    expect(storage.complete('a', CLAIM.token, { held: 'outcome-not-stored' }, TTL_MS)).toBe(true);
+  });
+
+  it('counts header text, and gives back what a record took when it goes', () => {
+    const { storage } = setUp();
+    storage.create('a', CLAIM);
+    const claimBytes = storage.bytes;
+    const headers = [['Name', 'value'], ['Links', ['one', 'two']], ['Gone', null]] as const; // prettier-ignore
+    storage.complete('a', CLAIM.token, { status: 200, headers, body: Buffer.alloc(100) }, TTL_MS);
+    expect(storage.bytes - claimBytes).toBe(100 + 'Namevalue'.length + 'Linksonetwo'.length + 'Gone'.length);
+    storage.delete('a');
+    expect(storage.bytes).toBe(0);
+    expect(storage.size).toBe(0);
+  });
+
+  it('makes room by what has expired, and only by that', () => {
+    const { storage, clock } = setUp({ maxEntries: 3 });
+    completed(storage, 'old');
+    clock.advance(TTL_MS - 1);
+    completed(storage, 'young');
+    storage.create('running', CLAIM);
+    expect(() => storage.create('new', CLAIM)).toThrow(StorageUnavailableError);
+    clock.advance(1);
+    expect(storage.create('new', CLAIM)).toBeUndefined();
+    expect(storage.get('young')?.state).toBe('completed');
+    expect(storage.get('running')?.state).toBe('in-progress');
+  });
+
+  it('makes room for an outcome by what has expired', () => {
+    const { storage, clock } = setUp({ maxBytes: 1_500 });
+    completed(storage, 'old', 1_000);
+    clock.advance(TTL_MS);
+    completed(storage, 'new', 1_000);
+    expect(storage.size).toBe(1);
+  });
+});
+
+describe("MemoryStorage with whenFull: 'evict-completed'", () => {
+  it('drops the completed record that has the least time left', () => {
+    const { storage, clock } = setUp({ maxEntries: 3, whenFull: 'evict-completed' });
+    completed(storage, 'first');
+    clock.advance(1);
+    completed(storage, 'second');
+    storage.create('running', CLAIM);
+
+    expect(storage.create('new', CLAIM)).toBeUndefined();
+    expect(storage.get('first')).toBeUndefined();
+    expect(storage.get('second')?.state).toBe('completed');
+  });
+
+  it('never drops a record that is in progress or held', () => {
+    const { storage, clock } = setUp({ maxEntries: 3, whenFull: 'evict-completed' });
+    storage.create('running', CLAIM);
+    storage.create('held', CLAIM);
+    storage.complete('held', CLAIM.token, { held: 'outcome-unknown' }, TTL_MS);
+    storage.create('lapsed', { ...CLAIM, onLapse: 'hold', leaseMs: 10 });
+    clock.advance(10);
+    expect(() => storage.create('new', CLAIM)).toThrow(StorageUnavailableError);
+    expect(storage.size).toBe(3);
+  });
+
+  it('drops nothing for an outcome that could never fit', () => {
+    const { storage } = setUp({ maxBytes: 1_000, whenFull: 'evict-completed' });
+    completed(storage, 'a', 500);
+    storage.create('b', CLAIM);
+    expect(() => storage.complete('b', CLAIM.token, outcomeOf(1_001), TTL_MS)).toThrow('does not fit');
+    expect(storage.get('a')?.state).toBe('completed');
+  });
+
+  it('drops as many as an outcome needs', () => {
+    const { storage } = setUp({ maxBytes: 1_000, whenFull: 'evict-completed' });
+    for (const key of ['a', 'b', 'c']) completed(storage, key, 300);
+    completed(storage, 'd', 600);
+    expect(['a', 'b', 'c', 'd'].map(key => storage.get(key)?.state)).toEqual([
+      undefined,
+      undefined,
+      'completed',
+      'completed',
+    ]);
+  });
+});
+
+describe('MemoryStorage frees what has expired', () => {
+  it('a little with every claim, so memory stays bounded without a timer', () => {
+    const { storage, clock } = setUp();
+    for (let index = 0; index < 20_000; index++) {
+      completed(storage, `key ${index}`, 10);
+      clock.advance(100);
+    }
+    // 100 records are alive at any time; none of the others is kept for long.
+    expect(storage.size).toBeLessThan(250);
+    expect(storage.bytes).toBeLessThan(250 * 50);
+  });
+
+  it('with a hundred durations at once', () => {
+    const { storage, clock } = setUp();
+    for (let index = 0; index < 20_000; index++) {
+      storage.create(`key ${index}`, { ...CLAIM, leaseMs: 500 + (index % 100) * 7 });
+      clock.advance(1);
+    }
+    expect(storage.size).toBeLessThan(1_600);
+  });
+
+  it('and uses the memory of released keys again', () => {
+    const { storage } = setUp({ maxEntries: 10 });
+    for (let index = 0; index < 1_000; index++) {
+      expect(storage.create(`key ${index}`, CLAIM)).toBeUndefined();
+      expect(storage.release(`key ${index}`, CLAIM.token)).toBe(true);
+    }
+    expect(storage.size).toBe(0);
+    expect(storage.bytes).toBe(0);
+  });
+});
+
+describe('MemoryStorage keeps records apart', () => {
+  it('over thousands of claims, outcomes, extensions and deletions in random order', () => {
+    const { storage, clock } = setUp();
+    const model = new Map<string, { body: string; untilMs: number }>();
+    const isAlive = (key: string): boolean => (model.get(key)?.untilMs ?? 0) > clock.now();
+    const random = seededRandom(42);
+
+    for (let step = 0; step < 20_000; step++) {
+      const key = `key ${random(500)}`;
+      if (random(10) === 0) {
+        expect(storage.delete(key)).toBe(isAlive(key));
+        model.delete(key);
+      } else if (!isAlive(key)) {
+        const body = `${step}`.repeat(random(40));
+        const ttlMs = 1 + random(5_000);
+        expect(storage.create(key, CLAIM)).toBeUndefined();
+        if (random(3) === 0) expect(storage.extend(key, CLAIM.token, 1 + random(9_000))).toBe(true);
+        storage.complete(key, CLAIM.token, { ...outcomeOf(0), body: Buffer.from(body) }, ttlMs);
+        model.set(key, { body, untilMs: clock.now() + ttlMs });
+      }
+      clock.advance(random(20));
+    }
+    for (const [key, { body }] of model) {
+      const record = storage.get(key);
+      const found = record?.state === 'completed' ? String(record.outcome.body) : undefined;
+      expect(found).toBe(isAlive(key) ? body : undefined);
+    }
+  });
+});
+
+function seededRandom(seed: number): (below: number) => number {
+  let state = seed;
+  return below => (state = (state * 1_103_515_245 + 12_345) % 2 ** 31) % below;
+}
+
+describe('MemoryStorage waits', () => {
+  it('beyond a lease that was extended, without an early wake-up', async () => {
+    const { storage, clock } = setUp();
+    storage.create('a', CLAIM);
+    let isAwake = false;
+    const woken = storage.waitFor('a', new AbortController().signal).then(() => (isAwake = true));
+    storage.extend('a', CLAIM.token, 5_000);
+    clock.advance(4_999);
+    await Promise.resolve();
+    expect(isAwake).toBe(false);
+    clock.advance(1);
+    await woken;
+  });
+});
+
+describe('MemoryStorage options', () => {
+  it.each<[MemoryStorageOptions, string]>([
+    [{ maxEntries: 0 }, 'Expected `maxEntries` to be a positive integer, got 0'],
+    [{ maxEntries: 1.5 }, 'Expected `maxEntries` to be a positive integer, got 1.5'],
+    [{ maxEntries: Infinity }, 'Expected `maxEntries` to be a positive integer, got Infinity'],
+    [{ maxEntries: '10' as never }, "Expected `maxEntries` to be a positive integer, got '10'"],
+    [{ maxEntries: 10_000_000 }, 'Expected `maxEntries` to be at most 8388608, got 10000000'],
+    [{ maxBytes: -1 }, 'Expected `maxBytes` to be a positive integer, got -1'],
+    [{ maxBytes: NaN }, 'Expected `maxBytes` to be a positive integer, got NaN'],
+    [{ whenFull: 'evict' as never }, "Expected `whenFull` to be 'reject' or 'evict-completed', got 'evict'"],
+    [{ clock: {} as never }, 'Expected `clock` to have a `now()` method, got {}'],
+    [{ clock: null as never }, 'Expected `clock` to have a `now()` method, got null'],
+  ])('%p is refused', (options, message) => {
+    const error = thrownBy(() => new MemoryStorage(options));
+    expect(error).toBeInstanceOf(IdempotencyConfigurationError);
+    expect((error as Error).message).toBe(message);
+  });
+
+  it('need not be given', () => {
+    const storage = new MemoryStorage();
+    completed(storage, 'a', 10);
+    expect(storage.get('a')?.remainingMs).toBeLessThanOrEqual(TTL_MS);
+  });
+
+  it('a lease or ttl that is no duration is refused before anything changes', () => {
+    const { storage } = setUp();
+    expect(() => storage.create('a', { ...CLAIM, leaseMs: NaN })).toThrow(
+      'Expected `leaseMs` to be a positive integer, got NaN',
+    );
+    expect(storage.size).toBe(0);
+    storage.create('a', CLAIM);
+    expect(() => storage.complete('a', CLAIM.token, outcomeOf(1), 0)).toThrow('Expected `ttlMs`');
+    expect(() => storage.extend('a', CLAIM.token, -1)).toThrow('Expected `leaseMs`');
+    expect(storage.get('a')?.state).toBe('in-progress');
+  });
+});
+
+function thrownBy(run: () => unknown): unknown {
+  try {
+    run();
+  } catch (error) {
+    return error;
+  }
+  throw new Error('expected a throw');
+}

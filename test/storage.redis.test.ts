@@ -1,0 +1,526 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Logger } from '@nestjs/common';
+import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import {
+  IdempotencyConfigurationError,
+  RecordUnreadableError,
+  RecordUnsupportedError,
+  StorageUnavailableError,
+} from '../src/idempotency.errors';
+import { RedisStorage } from '../src/storage/redis.storage';
+import type { ClaimRequest, Outcome } from '../src/storage/storage';
+import {
+  describeOwnRedis,
+  describeRedis,
+  freePort,
+  redisUrl,
+  type RedisServer,
+  startRedis,
+} from './support/redis';
+
+const LONG_MS = 60_000;
+const OUTCOME: Outcome = { status: 201, headers: [['X-A', '1']], body: Buffer.from('{"id":1}') };
+
+/** ioredis keeps Node.js running for `disconnectTimeout` after it gave up a connection that was gone already. */
+const IMPATIENT: RedisOptions = { maxRetriesPerRequest: 0, disconnectTimeout: 50 };
+
+function claimBy(token: string, claim: Partial<ClaimRequest> = {}): ClaimRequest {
+  return { token, fingerprint: 'sha256:f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS, ...claim };
+}
+
+async function rejection(promise: Promise<unknown>): Promise<Error> {
+  return promise.then(
+    () => {
+      throw new Error('expected a rejection');
+    },
+    (error: Error) => error,
+  );
+}
+
+describeRedis('RedisStorage', () => {
+  let client: Redis;
+  let storage: RedisStorage;
+  let prefix: string;
+
+  beforeAll(() => {
+    client = new Redis(redisUrl());
+  });
+  afterAll(() => client.quit());
+  beforeEach(() => {
+    prefix = `test:${randomUUID()}`;
+    storage = new RedisStorage({ client, prefix });
+  });
+  afterEach(async () => {
+    storage.close();
+    const keys = await client.keys(`${prefix}*`);
+    if (keys.length > 0) await client.del(keys);
+  });
+
+  describe('sends', () => {
+    it('one command for each call, once Redis knows the scripts', async () => {
+      const use = async (key: string): Promise<void> => {
+        await storage.create(key, claimBy('owner'));
+        await storage.create(key, claimBy('rival'));
+        await storage.extend(key, 'owner', LONG_MS);
+        await storage.complete(key, 'owner', OUTCOME, LONG_MS);
+        await storage.create(key, claimBy('rival'));
+        await storage.get(key);
+        await storage.release(key, 'owner');
+        await storage.delete(key);
+      };
+      await use('warm-up');
+      const sent = await commandsSent(() => use('measured'));
+      expect(sent).toEqual(Array.from({ length: 8 }, () => 'evalsha'));
+    });
+
+    it('nothing but the key of the record, which keeps the prefix', async () => {
+      await storage.create('ns:abc', claimBy('owner'));
+      expect(await client.keys(`${prefix}*`)).toEqual([`${prefix}:ns:abc`]);
+    });
+
+    it('no message where nobody waits, and one where somebody does', async () => {
+      const listener = new Redis(redisUrl());
+      const messages: string[] = [];
+      listener.on('pmessage', (_pattern, channel: string) => messages.push(channel));
+      await listener.psubscribe(`${prefix}*`);
+
+      await storage.create('quiet', claimBy('owner'));
+      await storage.complete('quiet', 'owner', OUTCOME, LONG_MS);
+      await storage.create('waited', claimBy('owner'));
+      const woken = storage.waitFor('waited', AbortSignal.timeout(5_000));
+      await untilMarked('waited');
+      await storage.complete('waited', 'owner', OUTCOME, LONG_MS);
+      await woken;
+      await listener.ping();
+      expect(messages).toEqual([`${prefix}:waited`]);
+      await listener.quit();
+    });
+
+    it('one subscription for many waiters, and ends it with the last', async () => {
+      await storage.create('a', claimBy('owner'));
+      const waits = Array.from({ length: 20 }, () => storage.waitFor('a', AbortSignal.timeout(5_000)));
+      await untilMarked('a');
+      expect(await client.pubsub('NUMSUB', `${prefix}:a`)).toEqual([`${prefix}:a`, 1]);
+      await storage.release('a', 'owner');
+      await Promise.all(waits);
+      await until(async () => (await client.pubsub('NUMSUB', `${prefix}:a`))[1] === 0);
+    });
+
+    async function untilMarked(recordKey: string): Promise<void> {
+      await until(async () => (await client.hexists(`${prefix}:${recordKey}`, 'n')) === 1);
+      await delay(5);
+    }
+  });
+
+  it('survives SCRIPT FLUSH', async () => {
+    await storage.create('a', claimBy('owner'));
+    await client.script('FLUSH');
+    expect(await storage.complete('a', 'owner', OUTCOME, LONG_MS)).toBe(true);
+    await client.script('FLUSH');
+    expect((await storage.create('a', claimBy('rival')))?.state).toBe('completed');
+  });
+
+  describe('finds a row that', () => {
+    const good = { v: '1', s: 'c', t: 't', f: 'f', c: '200', h: '[]', b: 'x' };
+    const without = (field: keyof typeof good): Record<string, string> =>
+      Object.fromEntries(Object.entries(good).filter(([name]) => name !== field));
+
+    it.each<[string, Record<string, string>]>([
+      ['has no format version', without('v')],
+      ['has no fingerprint', without('f')],
+      ['has no state', without('s')],
+      ['is of an unknown state', { ...good, s: 'x' }],
+      ['has no status', without('c')],
+      ['has a status that is no number', { ...good, c: '2e2' }],
+      ['has no headers', without('h')],
+      ['has headers that are not JSON', { ...good, h: 'secret {' }],
+      ['has headers that are not pairs', { ...good, h: '[["a"]]' }],
+      ['has header values of another type', { ...good, h: '[["a",1]]' }],
+      ['has no body', without('b')],
+      ['is held for no known reason', { v: '1', s: 'h', t: 't', f: 'f', w: 'because' }],
+      ['is in progress without a hold window', { v: '1', s: 'p', t: 't', f: 'f' }],
+      ['is a hash of something else', { name: 'secret' }],
+    ])('%s, and says that it cannot be read', async (_, row) => {
+      await client.hset(`${prefix}:a`, row);
+      await client.pexpire(`${prefix}:a`, LONG_MS);
+      await expectUnreadable();
+    });
+
+    it('has no expiry, and says that it cannot be read', async () => {
+      await client.hset(`${prefix}:a`, good);
+      expect((await expectUnreadable()).message).toContain('no expiry');
+    });
+
+    it('is no hash, and says that it cannot be read', async () => {
+      await client.set(`${prefix}:a`, 'secret');
+      expect((await expectUnreadable()).message).toContain('not a hash');
+      expect(await rejection(storage.complete('a', 't', OUTCOME, LONG_MS))).toBeInstanceOf(
+        RecordUnreadableError,
+      );
+      expect(await rejection(storage.extend('a', 't', LONG_MS))).toBeInstanceOf(RecordUnreadableError);
+      expect(await rejection(storage.release('a', 't'))).toBeInstanceOf(RecordUnreadableError);
+    });
+
+    it('is of a version that it does not know, and says that another release can read it', async () => {
+      await client.hset(`${prefix}:a`, { ...good, v: '2', s: 'other' });
+      await client.pexpire(`${prefix}:a`, LONG_MS);
+      expect(await rejection(storage.get('a'))).toBeInstanceOf(RecordUnsupportedError);
+      expect(await rejection(storage.create('a', claimBy('rival')))).toBeInstanceOf(RecordUnsupportedError);
+    });
+
+    it('has fields that it does not know, and reads the rest', async () => {
+      await client.hset(`${prefix}:a`, { ...good, zz: 'from a later release' });
+      await client.pexpire(`${prefix}:a`, LONG_MS);
+      expect((await storage.get('a'))?.state).toBe('completed');
+    });
+
+    it('cannot be read, and lets an operator delete it', async () => {
+      await client.set(`${prefix}:a`, 'secret');
+      expect(await storage.delete('a')).toBe(true);
+      expect(await storage.create('a', claimBy('owner'))).toBeUndefined();
+    });
+
+    async function expectUnreadable(): Promise<Error> {
+      const error = await rejection(storage.create('a', claimBy('rival')));
+      expect(error).toBeInstanceOf(RecordUnreadableError);
+      expect(error.message).not.toContain('secret');
+      expect(await rejection(storage.get('a'))).toBeInstanceOf(RecordUnreadableError);
+      return error;
+    }
+  });
+
+  it('works on a client with a keyPrefix, waiters and scan included', async () => {
+    const prefixed = new Redis(redisUrl(), { keyPrefix: `${prefix}[app]*:` });
+    const inner = new RedisStorage({ client: prefixed, prefix: 'idem' });
+    expect(await inner.create('a', claimBy('owner'))).toBeUndefined();
+    expect(await client.keys(`${prefix}*`)).toEqual([`${prefix}[app]*:idem:a`]);
+
+    const woken = inner.waitFor('a', AbortSignal.timeout(5_000));
+    await until(async () => (await client.hexists(`${prefix}[app]*:idem:a`, 'n')) === 1);
+    await inner.complete('a', 'owner', OUTCOME, LONG_MS);
+    await woken;
+
+    const found = [];
+    for await (const record of inner.scan()) found.push(record.recordKey);
+    expect(found).toEqual(['a']);
+    inner.close();
+    await prefixed.quit();
+  });
+
+  it('scans many records, and only its own', async () => {
+    const keys = Array.from({ length: 600 }, (_, index) => `key ${index}`);
+    await Promise.all(keys.map(key => storage.create(key, claimBy('owner'))));
+    await client.set(`${prefix}:not a hash`, 'x');
+    await client.hset(`${prefix}-of-another:key`, 's', 'p');
+    const found = new Set<string>();
+    for await (const { recordKey } of storage.scan()) found.add(recordKey);
+    expect([...found].sort()).toEqual([...keys].sort());
+  });
+
+  it.each<[string, RedisOptions]>([
+    ['stringNumbers', { stringNumbers: true }],
+    ['enableAutoPipelining', { enableAutoPipelining: true }],
+    ['enableOfflineQueue: false', { enableOfflineQueue: false }],
+    ['lazyConnect', { lazyConnect: true }],
+  ])('works on a client with %s', async (_, options) => {
+    const other = new Redis(redisUrl(), options);
+    if (options.enableOfflineQueue === false) await new Promise(resolve => other.once('ready', resolve));
+    const inner = new RedisStorage({ client: other, prefix });
+    expect(await inner.create('a', claimBy('owner'))).toBeUndefined();
+    const record = await inner.create('a', claimBy('rival'));
+    expect(record?.remainingMs).toBeGreaterThan(LONG_MS / 2);
+    const woken = inner.waitFor('a', AbortSignal.timeout(5_000));
+    await until(async () => (await client.hexists(`${prefix}:a`, 'n')) === 1);
+    expect(await inner.complete('a', 'owner', OUTCOME, LONG_MS)).toBe(true);
+    await woken;
+    expect(await inner.complete('a', 'rival', OUTCOME, LONG_MS)).toBe(false);
+    inner.close();
+    await other.quit();
+  });
+
+  it('names the cause where the application has closed its client', async () => {
+    const closed = new Redis(redisUrl());
+    const inner = new RedisStorage({ client: closed, prefix });
+    await inner.get('a');
+    await closed.quit();
+    const error = await rejection(inner.create('a', claimBy('owner')));
+    expect(error).toBeInstanceOf(StorageUnavailableError);
+    expect(String(error.cause)).toContain('has been closed');
+  });
+
+  it('keeps tokens and bodies out of the errors of Redis', async () => {
+    const inner = new RedisStorage({ client, prefix });
+    await client.set(`${prefix}:a`, 'x');
+    const error = await rejection(inner.complete('a', 'secret-token', OUTCOME, LONG_MS));
+    expect(
+      JSON.stringify([error, error.cause, (error.cause as { command?: unknown }).command]),
+    ).not.toContain('secret');
+  });
+
+  it('refuses durations that are none before it sends anything', async () => {
+    await expect(storage.create('a', claimBy('t', { leaseMs: 0 }))).rejects.toThrow('Expected `leaseMs`');
+    await expect(storage.complete('a', 't', OUTCOME, NaN)).rejects.toThrow('Expected `ttlMs`');
+    expect(await storage.get('a')).toBeUndefined();
+  });
+
+  /** Commands that clients sent while `run` ran; what scripts call is marked `lua` by Redis and left out. */
+  async function commandsSent(run: () => Promise<void>): Promise<string[]> {
+    const monitor = await client.monitor();
+    const sent: string[] = [];
+    const end = randomUUID();
+    const ended = new Promise<void>(resolve => {
+      monitor.on('monitor', (_time: string, args: string[], source: string) => {
+        if (args.includes(end)) return resolve();
+        if (source !== 'lua' && args.some(arg => arg.startsWith(prefix)))
+          sent.push((args[0] ?? '').toLowerCase());
+      });
+    });
+    await run();
+    await client.echo(end);
+    await ended;
+    monitor.disconnect();
+    return sent;
+  }
+});
+
+describe('RedisStorage options', () => {
+  const client = { defineCommand: () => undefined, options: {}, status: 'ready' } as unknown as Redis;
+
+  it.each<[unknown, string]>([
+    [undefined, 'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got undefined'],
+    [
+      { sendCommand: 1 },
+      'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got an object of class Object',
+    ],
+  ])('client %p is refused', (wrong, message) => {
+    expect(() => new RedisStorage({ client: wrong as Redis })).toThrow(
+      new IdempotencyConfigurationError(message),
+    );
+  });
+
+  it('an empty prefix is refused', () => {
+    expect(() => new RedisStorage({ client, prefix: '' })).toThrow(
+      "Expected `prefix` to be a non-empty string, got ''",
+    );
+  });
+
+  it('a Cluster that reads from replicas is refused', () => {
+    const cluster = new Cluster([{ port: 1 }], { scaleReads: 'slave', lazyConnect: true });
+    expect(() => new RedisStorage({ client: cluster })).toThrow(
+      "Expected `scaleReads` of the Cluster client to be 'master', got 'slave'",
+    );
+    cluster.disconnect();
+  });
+});
+
+describeOwnRedis('RedisStorage with a Redis that is out of memory', () => {
+  let server: RedisServer;
+  let client: Redis;
+  let storage: RedisStorage;
+
+  beforeAll(async () => {
+    server = await startRedis(['--maxmemory-policy', 'noeviction']);
+    client = new Redis(server.url);
+    storage = new RedisStorage({ client });
+    for (const [key, claim] of Object.entries({
+      a: {},
+      b: {},
+      c: { onLapse: 'hold' },
+      d: {},
+      e: {},
+    } as const)) {
+      await storage.create(key, claimBy('owner', claim));
+    }
+    await storage.complete('done', 'owner', OUTCOME, LONG_MS);
+    await storage.create('done', claimBy('owner'));
+    await storage.complete('done', 'owner', OUTCOME, LONG_MS);
+    await client.config('SET', 'maxmemory', '1');
+  });
+  afterAll(async () => {
+    client.disconnect();
+    await server.stop();
+  });
+
+  it('is unavailable to new keys', async () => {
+    const error = await rejection(storage.create('new', claimBy('owner')));
+    expect(error).toBeInstanceOf(StorageUnavailableError);
+    expect(await client.exists('idempotency:new')).toBe(0);
+  });
+
+  it('replays what it holds', async () => {
+    expect((await storage.create('done', claimBy('rival')))?.state).toBe('completed');
+  });
+
+  it('extends, and lets an owner claim again', async () => {
+    expect(await storage.extend('a', 'owner', 2 * LONG_MS)).toBe(true);
+    expect((await storage.get('a'))?.remainingMs).toBeGreaterThan(LONG_MS);
+    expect(await storage.create('a', claimBy('owner', { onLapse: 'hold' }))).toBeUndefined();
+  });
+
+  it('does not store an outcome, changes nothing, and then holds the key', async () => {
+    const before = await client.hgetall('idempotency:b');
+    const error = await rejection(storage.complete('b', 'owner', OUTCOME, LONG_MS));
+    expect(error).not.toBeInstanceOf(StorageUnavailableError);
+    expect(error.message).toContain('OOM');
+    expect(await client.hgetall('idempotency:b')).toEqual(before);
+
+    expect(await storage.complete('b', 'owner', { held: 'outcome-not-stored', status: 201 }, LONG_MS)).toBe(
+      true,
+    );
+    expect(await storage.get('b')).toMatchObject({ state: 'held', held: 'outcome-not-stored', status: 201 });
+  });
+
+  it('releases and deletes', async () => {
+    expect(await storage.release('c', 'owner')).toBe(true);
+    expect(await storage.delete('d')).toBe(true);
+  });
+
+  it('lets waiters wait for the end of the lease', async () => {
+    const controller = new AbortController();
+    const waiting = rejection(storage.waitFor('e', controller.signal));
+    await delay(30);
+    controller.abort(new Error('enough'));
+    expect((await waiting).message).toBe('enough');
+    storage.close();
+  });
+});
+
+describeOwnRedis('RedisStorage looks at its server when the application starts', () => {
+  let server: RedisServer;
+  let client: Redis;
+  let warn: jest.SpyInstance;
+  const environment = process.env.NODE_ENV;
+
+  beforeAll(async () => {
+    server = await startRedis(['--maxmemory-policy', 'allkeys-lru', '--repl-diskless-sync-delay', '0']);
+    client = new Redis(server.url);
+  });
+  afterAll(async () => {
+    client.disconnect();
+    await server.stop();
+  });
+  beforeEach(() => {
+    warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
+  });
+  afterEach(() => {
+    warn.mockRestore();
+    process.env.NODE_ENV = environment;
+  });
+
+  it('and refuses one that evicts, in production', async () => {
+    process.env.NODE_ENV = 'production';
+    await expect(new RedisStorage({ client }).verify()).rejects.toThrow(
+      /Expected Redis to run with `maxmemory-policy noeviction`, got allkeys-lru/,
+    );
+  });
+
+  it('and warns of one that evicts, elsewhere', async () => {
+    await new RedisStorage({ client }).verify();
+    expect(warn).toHaveBeenCalledWith(expect.stringContaining('allkeys-lru'));
+  });
+
+  it('and accepts one that evicts where it is told to', async () => {
+    process.env.NODE_ENV = 'production';
+    await new RedisStorage({ client, allowEviction: true }).verify();
+    expect(warn).not.toHaveBeenCalled();
+  });
+
+  it('and refuses a replica', async () => {
+    process.env.NODE_ENV = 'production';
+    const replica = await startRedis(['--replicaof', '127.0.0.1', String(server.port)]);
+    const replicaClient = new Redis(replica.url);
+    try {
+      const storage = new RedisStorage({ client: replicaClient, allowEviction: true });
+      await expect(storage.verify()).rejects.toThrow('connected to a master, got a replica');
+      const error = await rejection(storage.create('a', claimBy('owner')));
+      expect(error).toBeInstanceOf(StorageUnavailableError);
+    } finally {
+      replicaClient.disconnect();
+      await replica.stop();
+    }
+  });
+
+  it('and starts where INFO is not permitted', async () => {
+    process.env.NODE_ENV = 'production';
+    await client.acl('SETUSER', 'limited', 'on', '>pw', '~*', '&*', '+@all', '-info');
+    const limited = new Redis(server.url, { username: 'limited', password: 'pw', enableReadyCheck: false });
+    await new RedisStorage({ client: limited }).verify();
+    expect(warn).toHaveBeenCalledWith(expect.stringContaining('could not be read'));
+    limited.disconnect();
+  });
+
+  it('and starts where Redis does not answer', async () => {
+    process.env.NODE_ENV = 'production';
+    const away = new Redis(await freePort(), '127.0.0.1', IMPATIENT);
+    away.on('error', () => undefined);
+    await new RedisStorage({ client: away }).verify();
+    expect(warn).toHaveBeenCalledWith(expect.stringContaining('could not be read'));
+    away.disconnect();
+  });
+});
+
+describeOwnRedis('RedisStorage and a connection that breaks', () => {
+  let server: RedisServer;
+  let client: Redis;
+  let storage: RedisStorage;
+
+  beforeEach(async () => {
+    server = await startRedis();
+    client = new Redis(server.url, { ...IMPATIENT, retryStrategy: () => 20 });
+    client.on('error', () => undefined);
+    storage = new RedisStorage({ client });
+    await client.ping();
+  });
+  afterEach(async () => {
+    storage.close();
+    client.disconnect();
+    await server.stop();
+  });
+
+  it('is unavailable while Redis is gone, and works when it is back', async () => {
+    await storage.create('a', claimBy('owner'));
+    await server.stop();
+    const error = await rejection(storage.create('b', claimBy('owner')));
+    expect(error).toBeInstanceOf(StorageUnavailableError);
+    expect(error.cause).toBeDefined();
+
+    server = await startRedis([], { port: server.port });
+    await until(async () => client.status === 'ready');
+    expect(await storage.create('a', claimBy('another'))).toBeUndefined();
+  });
+
+  it('wakes its waiters when the connection of their messages comes back', async () => {
+    await storage.create('a', claimBy('owner'));
+    const woken = storage.waitFor('a', AbortSignal.timeout(5_000));
+    await until(async () => (await client.hexists('idempotency:a', 'n')) === 1);
+    await client.call('CLIENT', ['KILL', 'TYPE', 'pubsub']);
+    await woken;
+  });
+
+  it('tells a waiter that Redis is gone', async () => {
+    await client.ping();
+    await server.stop();
+    expect(await rejection(storage.waitFor('a', AbortSignal.timeout(5_000)))).toBeInstanceOf(
+      StorageUnavailableError,
+    );
+  });
+
+  it('wakes its waiters when it is closed, and leaves the client to the application', async () => {
+    await storage.create('a', claimBy('owner'));
+    const woken = storage.waitFor('a', AbortSignal.timeout(5_000));
+    await until(async () => (await client.hexists('idempotency:a', 'n')) === 1);
+    await delay(5);
+    storage.close();
+    await woken;
+    expect(await storage.release('a', 'owner')).toBe(true);
+  });
+});
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  const deadlineMs = performance.now() + 5_000;
+  while (!(await holds())) {
+    if (performance.now() > deadlineMs) throw new Error(`still not: ${holds.toString()}`);
+    await delay(5);
+  }
+}
