@@ -1,25 +1,34 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createSecretKey } from 'node:crypto';
+import { createSecretKey, randomUUID } from 'node:crypto';
 import { fingerprintValue } from './http/fingerprint';
 import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
-import { ReentrantUseError } from './idempotency.errors';
+import { IdempotencyConfigurationError, ReentrantUseError } from './idempotency.errors';
 import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { failure } from './idempotency.validation';
+import { failure, knownOptions } from './idempotency.validation';
 import { recordKeyOf } from './record-key';
 import type { DigestSecret } from './digest';
-import type { IdempotencyRecord } from './storage/storage';
+import type { IdempotencyRecord, Outcome } from './storage/storage';
+import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { runForValue, valueOf } from './value/value-run';
 
+/** Route options that mean something without a request. */
+const RUN_OPTIONS = [
+  'ttl',
+  'lease',
+  'maxLease',
+  'whenLeaseLapses',
+  'whenInProgress',
+  'settle',
+  'whenStorageFails',
+] as const satisfies readonly (keyof IdempotencyRouteOptions)[];
+
 /** What `run()` needs to know of a job, a message or a call. */
-export interface RunRequest extends Pick<
-  IdempotencyRouteOptions,
-  'ttl' | 'lease' | 'maxLease' | 'whenLeaseLapses' | 'whenInProgress' | 'settle' | 'whenStorageFails'
-> {
+export interface RunRequest extends Pick<IdempotencyRouteOptions, (typeof RUN_OPTIONS)[number]> {
   /** What is done, such as `'send-invoice'`. Runs of different operations never meet. */
   readonly operation: string;
   /** What must not be done twice, such as the id of the message. */
@@ -38,6 +47,11 @@ export interface RecordName {
   readonly operation?: string;
   /** The route of a `key` function, as events name it: `POST /webhooks`. */
   readonly route?: string;
+}
+
+export interface OperatorOptions {
+  /** Acts on a key in progress as well. @default false */
+  readonly force?: boolean;
 }
 
 /** Runs jobs under the same engine as routes, and lets operators look at records and free them. */
@@ -63,10 +77,12 @@ export class IdempotencyService {
   async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
     const { operation, key, scope, payload, ...overrides } = request;
     checkName(operation, scope);
+    knownOptions(overrides, RUN_OPTIONS);
     validateRouteOptions(overrides);
     const settings = resolveRouteSettings(this.settings, overrides);
     if (!this.settings.enabled) return work(new NoLease());
-    checkKey(key, settings.keyRules);
+    // `keyFormat` is what clients are asked for; a job's key is the application's own.
+    checkKey(key, { maxKeyLength: settings.keyRules.maxKeyLength });
     const recordKey = this.recordKey({ operation, key, scope });
     const outer = this.running.getStore();
     if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
@@ -76,7 +92,10 @@ export class IdempotencyService {
       {
         recordKey,
         fingerprint,
-        fingerprintLike: other => (other.startsWith('c1:') ? fingerprintValue(payload) : undefined),
+        fingerprintLike: other => {
+          if (other.startsWith('c1:')) return fingerprintValue(payload);
+          return other.startsWith('c1h:') && this.secret !== undefined ? fingerprint : undefined;
+        },
         settings,
         route: operation,
       },
@@ -88,14 +107,56 @@ export class IdempotencyService {
     );
   }
 
-  /** The record under a key, or `undefined`. */
+  /** The record under a key, its outcome in clear, or `undefined`. */
   async get(name: RecordName): Promise<IdempotencyRecord | undefined> {
-    return this.engine.storage.get(this.recordKey(name));
+    const recordKey = this.recordKey(name);
+    const record = await this.engine.storage.get(recordKey);
+    if (record?.state !== 'completed') return record;
+    return { ...record, outcome: this.engine.sealing.open(recordKey, record) };
+  }
+
+  /**
+   * Frees a held key, so that the next request runs: letter (f) of the guarantee. A key in progress is freed with `force`
+   * only, because its handler may still run. `false`: there is no such record.
+   */
+  async release(name: RecordName, options: OperatorOptions = {}): Promise<boolean> {
+    return this.operate(name, options);
+  }
+
+  /**
+   * Gives a held key the outcome that an operator has found out; repetitions then get it. A key in progress is given one with
+   * `force` only: its handler may still run, and what it answers is not stored. `false`: there is no such record.
+   */
+  async resolve(
+    name: RecordName,
+    resolution: ResolvedOutcome,
+    options: OperatorOptions = {},
+  ): Promise<boolean> {
+    const recordKey = this.recordKey(name);
+    const record = await this.engine.storage.get(recordKey);
+    if (record === undefined) return false;
+    const outcome = this.engine.sealing.seal(recordKey, record.fingerprint, resolvedOutcome(resolution));
+    return this.operate(name, options, outcome);
   }
 
   /** Removes a record, whatever its state. A second run is possible from then on: letter (f) of the guarantee. */
   async delete(name: RecordName): Promise<boolean> {
     return this.engine.storage.delete(this.recordKey(name));
+  }
+
+  private async operate(name: RecordName, { force }: OperatorOptions, outcome?: Outcome): Promise<boolean> {
+    const { storage } = this.engine;
+    if (storage.resolve === undefined) {
+      throw new IdempotencyConfigurationError(
+        'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
+      );
+    }
+    const { ttlMs } = resolveRouteSettings(this.settings, {});
+    return storage.resolve(
+      this.recordKey(name),
+      force === true ? ['held', 'in-progress'] : ['held'],
+      outcome && { token: randomUUID(), completion: outcome, ttlMs },
+    );
   }
 
   private recordKey({ key, scope, operation, route }: RecordName): string {

@@ -2,7 +2,13 @@ export { IdempotencyModule } from './idempotency.module';
 export { Idempotent, NotIdempotent } from './idempotency.decorator';
 export { IdempotencyLease, type Lease } from './idempotency.lease';
 export { IdempotencyInterceptor } from './idempotency.interceptor';
-export { IdempotencyService, type RecordName, type RunRequest } from './idempotency.service';
+export {
+  IdempotencyService,
+  type OperatorOptions,
+  type RecordName,
+  type RunRequest,
+} from './idempotency.service';
+export type { ResolvedOutcome } from './value/resolved-outcome';
 export type { Duration } from './duration';
 export type {
   EncryptionKey,
@@ -59,5 +65,6 @@ export type {
   OnLapse,
   Outcome,
   OutcomeHeader,
+  Resolution,
   ScannedRecord,
 } from './storage/storage';

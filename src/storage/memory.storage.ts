@@ -19,6 +19,7 @@ import type {
   IdempotencyRecord,
   IdempotencyStorage,
   Outcome,
+  Resolution,
   ScannedRecord,
 } from './storage';
 
@@ -161,6 +162,21 @@ export class MemoryStorage implements IdempotencyStorage {
     if (row === NONE) return false;
     this.#drop(row);
     return true;
+  }
+
+  resolve(
+    recordKey: string,
+    states: readonly IdempotencyRecord['state'][],
+    resolution?: Resolution,
+  ): boolean {
+    const record = this.get(recordKey);
+    if (record === undefined || !states.includes(record.state)) return false;
+    this.delete(recordKey);
+    if (resolution === undefined) return true;
+    const { token, completion, ttlMs } = resolution;
+    const { fingerprint } = record;
+    this.create(recordKey, { token, fingerprint, leaseMs: ttlMs, onLapse: 'rerun', ttlMs });
+    return this.complete(recordKey, token, completion, ttlMs);
   }
 
   waitFor(recordKey: string, signal: AbortSignal): Promise<void> {

@@ -110,7 +110,7 @@ function expectFormat({ v: format }: Fields): number {
   const version = format.length === 1 ? format[0]! - ZERO : NaN;
   if (!READABLE_FORMATS.includes(version)) {
     throw new RecordUnsupportedError(
-      `this release reads row formats ${READABLE_FORMATS.join(' and ')}, and the row is of another`,
+      `this release reads row format ${READABLE_FORMATS.join(' and ')}, and the row is of another`,
     );
   }
   return version;

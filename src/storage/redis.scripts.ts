@@ -111,6 +111,29 @@ if left == 0 then return 0 end
 return removed`;
 
 /**
+ * KEYS[1] the row; ARGV: states that it may be in (letters of field s), then, to settle it instead of freeing the key: token,
+ * ttlMs, state (c or h), names and values of the fields. Reply: 1 = done, 0 = there is no row in these states.
+ */
+const RESOLVE = `
+local ttl = tonumber(ARGV[3] or '1')
+if not (ttl and ttl >= 1) then return redis.error_reply('ERR wrong arguments') end
+local row = redis.call('HMGET', KEYS[1], 's', 'o', 'n')
+local left = redis.call('PTTL', KEYS[1])
+local state = row[1]
+if not state or left == 0 then return 0 end
+if state == 'p' and left <= (tonumber(row[2] or '') or 0) then state = 'h' end
+if not string.find(ARGV[1], state, 1, true) then return 0 end
+if #ARGV == 1 then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('HDEL', KEYS[1], 'c', 'h', 'b', 'r', 'k', 'w')
+  redis.call('HSET', KEYS[1], 't', ARGV[2], 's', ARGV[4], unpack(ARGV, 5))
+  redis.call('PEXPIRE', KEYS[1], ttl)
+end
+if row[3] then redis.pcall('PUBLISH', KEYS[1], '') end
+return 1`;
+
+/**
  * KEYS[1] the row. Reply: what is left of the lease in ms, 0 or less where nothing is in progress.
  * Marks the row, so that its owner publishes. A Redis that cannot write leaves the waiter to the end of the lease.
  */
@@ -134,6 +157,7 @@ export const SCRIPTS = {
   idempotencyRelease: RELEASE,
   idempotencyExtend: EXTEND,
   idempotencyDelete: DELETE,
+  idempotencyResolve: RESOLVE,
   idempotencyWait: WAIT,
   idempotencyPeek: PEEK,
 } as const;

@@ -19,6 +19,7 @@ import type {
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
+  Resolution,
   ScannedRecord,
 } from './storage';
 
@@ -39,6 +40,9 @@ export interface RedisStorageOptions {
    */
   readonly allowEviction?: boolean;
 }
+
+/** Field `s` of a row by state. */
+const STATE_LETTERS = { 'in-progress': 'p', completed: 'c', held: 'h' } as const;
 
 /** Rows that one step of a scan asks for. */
 const SCAN_COUNT = 250;
@@ -125,6 +129,23 @@ export class RedisStorage implements IdempotencyStorage {
 
   async delete(recordKey: string): Promise<boolean> {
     return toNumber(await this.#run('idempotencyDelete', recordKey)) === 1;
+  }
+
+  async resolve(
+    recordKey: string,
+    states: readonly IdempotencyRecord['state'][],
+    resolution?: Resolution,
+  ): Promise<boolean> {
+    const allowed = states.map(state => STATE_LETTERS[state]).join('');
+    const settled =
+      resolution === undefined
+        ? []
+        : [
+            resolution.token,
+            durationMs('ttlMs', resolution.ttlMs),
+            ...completionArguments(resolution.completion),
+          ];
+    return toNumber(await this.#run('idempotencyResolve', recordKey, allowed, ...settled)) === 1;
   }
 
   async waitFor(recordKey: string, signal: AbortSignal): Promise<void> {

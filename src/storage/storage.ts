@@ -88,6 +88,15 @@ export interface ScannedRecord {
   readonly remainingMs: number;
 }
 
+/** What an operator settles a record with. */
+export interface Resolution {
+  /** Random owner mark of whoever settles it. */
+  readonly token: string;
+  readonly completion: Completion;
+  /** How long the record lives from now, in milliseconds. */
+  readonly ttlMs: number;
+}
+
 /**
  * Where records are kept. Guarantees that every storage gives, each a test of that number in the published contract:
  *
@@ -125,6 +134,16 @@ export interface IdempotencyStorage {
 
   /** For operators: removes whatever is there. `false`: nothing was there. */
   delete(recordKey: string): MaybePromise<boolean>;
+
+  /**
+   * For operators: where the record is in one of the states, gives it the resolution, or frees the key where there is none;
+   * its owner then owns nothing. One step: no request can claim the key in between. `false`: it is in none of the states.
+   */
+  resolve?(
+    recordKey: string,
+    states: readonly IdempotencyRecord['state'][],
+    resolution?: Resolution,
+  ): MaybePromise<boolean>;
 
   /**
    * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner, after a lost

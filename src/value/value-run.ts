@@ -1,5 +1,5 @@
 import type { Claim } from '../engine/claim';
-import { decide } from '../engine/settlement';
+import { decide, hold, RELEASE } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
 
 const NO_BODY = Buffer.alloc(0);
@@ -9,23 +9,43 @@ const NO_BODY = Buffer.alloc(0);
  * a repetition by its types.
  */
 export async function runForValue<T>(claim: Claim, work: () => T | Promise<T>): Promise<T> {
+  await assertCanBegin(claim);
+  const value = await settledOnThrow(claim, work);
   const { settle } = claim.plan.settings;
+  const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
   let outcome: Outcome;
   try {
-    claim.assertHeld();
-    outcome = outcomeOf(await work());
+    outcome = outcomeOf(value);
   } catch (error) {
-    const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
-    const decision = decide(failed, { state: 'threw', effectBegan: claim.hasEffectBegun }, settle);
-    // A throw has no JSON value that a repetition could get.
-    await claim.settle(
-      decision.settle === 'keep' ? { settle: 'hold', held: { held: 'outcome-unknown' } } : decision,
-    );
+    // The work was done, so it must not be done again; but its value is no JSON, so nothing can be given to a repetition.
+    await claim.settle(hold('returned'));
     throw error;
   }
-  const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
   await claim.settle(decide({ kind: 'outcome', outcome }, end, settle));
   return valueOf(outcome) as T;
+}
+
+/** Work that does not begin has done nothing, whatever `settle` says of errors. */
+async function assertCanBegin(claim: Claim): Promise<void> {
+  try {
+    claim.assertHeld();
+  } catch (error) {
+    await claim.settle(RELEASE);
+    throw error;
+  }
+}
+
+/** A throw has no JSON value that a repetition could get: its key is freed or held. */
+async function settledOnThrow<T>(claim: Claim, work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
+    const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
+    const decision = decide(failed, end, claim.plan.settings.settle);
+    await claim.settle(decision.settle === 'keep' ? hold('threw') : decision);
+    throw error;
+  }
 }
 
 /** The JSON value of an outcome that `runForValue` stored. */

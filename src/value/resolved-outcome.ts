@@ -1,0 +1,36 @@
+import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
+import { failure } from '../idempotency.validation';
+import type { Outcome, OutcomeHeader } from '../storage/storage';
+
+/** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
+export type ResolvedOutcome =
+  | { readonly value: unknown }
+  | {
+      readonly status: number;
+      readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+      /** Text or bytes as they are to be sent; anything else is sent as JSON. @default empty */
+      readonly body?: unknown;
+    };
+
+/** @throws IdempotencyConfigurationError where the status is none, or a header may never be stored */
+export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
+  if ('value' in resolution) return { status: 200, headers: [], body: jsonBytes(resolution.value) };
+  const { status, headers = {}, body } = resolution;
+  if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
+    throw failure('status', 'a final status from 200 to 599', status);
+  }
+  const given: OutcomeHeader[] = Object.entries(headers);
+  const refused = given.find(([name]) => isNeverStored(name.toLowerCase()));
+  if (refused) throw failure('headers', `headers other than ${NEVER_STORED_HEADERS.join(', ')}`, refused[0]);
+  if (typeof body === 'string') return { status, headers: given, body: Buffer.from(body) };
+  if (body instanceof Uint8Array) return { status, headers: given, body };
+  const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
+  const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
+  const all = body === undefined || hasType ? given : [...given, json];
+  return { status, headers: all, body: jsonBytes(body) };
+}
+
+function jsonBytes(value: unknown): Uint8Array {
+  const text = JSON.stringify(value) as string | undefined;
+  return Buffer.from(text ?? '');
+}

@@ -1,0 +1,129 @@
+import { Controller, Module, Post, type INestApplication } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Redis } from 'ioredis';
+import { randomUUID } from 'node:crypto';
+import {
+  IdempotencyModule,
+  IdempotencyService,
+  Idempotent,
+  MemoryStorage,
+  RedisStorage,
+  type IdempotencyStorage,
+} from '../src';
+import { describeRedis, redisUrl } from './support/redis';
+
+/** Keys of this run alone: a Redis of `REDIS_URL` may hold those of others. */
+const KEY = randomUUID();
+
+function operators(create: () => { storage: IdempotencyStorage; close?: () => void }): void {
+  let runs = 0;
+
+  @Controller()
+  class PaymentsController {
+    @Post('pay')
+    @Idempotent({ settle: 'hold-errors' })
+    pay() {
+      runs++;
+      throw new Error('The provider did not answer.');
+    }
+  }
+
+  let app: INestApplication;
+  let service: IdempotencyService;
+  let made: ReturnType<typeof create>;
+
+  beforeAll(async () => {
+    made = create();
+    @Module({
+      imports: [IdempotencyModule.forRoot({ scope: () => 'user-1', storage: made.storage })],
+      controllers: [PaymentsController],
+    })
+    class AppModule {}
+    app = await NestFactory.create(AppModule, { logger: false });
+    await app.listen(0, '127.0.0.1');
+    service = app.get(IdempotencyService);
+  });
+  beforeEach(() => (runs = 0));
+  afterAll(async () => {
+    await app.close();
+    made.close?.();
+  });
+
+  async function pay(key: string) {
+    const response = await fetch(`${await app.getUrl()}/pay`, {
+      method: 'POST',
+      headers: { 'idempotency-key': key },
+    });
+    const { headers, status } = response;
+    return { status, replayed: headers.get('idempotent-replayed'), text: await response.text() };
+  }
+
+  const name = (key: string) => ({ key, scope: 'user-1' });
+
+  it('see a held key', async () => {
+    await pay(`${KEY}-get`);
+    expect(await service.get(name(`${KEY}-get`))).toMatchObject({ state: 'held', held: 'outcome-unknown' });
+    expect(await service.get({ key: `${KEY}-get`, scope: 'user-2' })).toBeUndefined();
+  });
+
+  it('free a held key: letter (f)', async () => {
+    await pay(`${KEY}-release`);
+    expect((await pay(`${KEY}-release`)).status).toBe(409);
+    expect(await service.release(name(`${KEY}-release`))).toBe(true);
+    expect((await pay(`${KEY}-release`)).status).toBe(500);
+    expect(runs).toBe(2);
+    expect(await service.release(name(`${KEY}-unknown`))).toBe(false);
+  });
+
+  it('give a held key the outcome that they found out', async () => {
+    await pay(`${KEY}-resolve`);
+    const resolution = { status: 201, headers: { Location: '/payments/7' }, body: { id: 7 } };
+    expect(await service.resolve(name(`${KEY}-resolve`), resolution)).toBe(true);
+    expect(await pay(`${KEY}-resolve`)).toEqual({ status: 201, replayed: 'true', text: '{"id":7}' });
+    expect(runs).toBe(1);
+  });
+
+  it('leave a key in progress alone, unless they force it', async () => {
+    const request = { operation: 'job', key: `${KEY}-running` };
+    let finish!: (value: string) => void;
+    const job = service.run(request, () => new Promise<string>(resolve => (finish = resolve)));
+    await until(async () => (await service.get(request))?.state === 'in-progress');
+    expect(await service.release(request)).toBe(false);
+    expect(await service.resolve(request, { value: 'found out' })).toBe(false);
+    expect(await service.resolve(request, { value: 'found out' }, { force: true })).toBe(true);
+    finish('too late');
+    expect(await job).toBe('too late');
+    expect(await service.run(request, () => 'again')).toBe('found out');
+  });
+
+  it('delete whatever is there: letter (f)', async () => {
+    await service.run({ operation: 'job', key: `${KEY}-delete` }, () => 1);
+    expect(await service.delete({ operation: 'job', key: `${KEY}-delete` })).toBe(true);
+    expect(await service.run({ operation: 'job', key: `${KEY}-delete` }, () => 2)).toBe(2);
+  });
+
+  it('are refused an outcome that cannot be', async () => {
+    await pay(`${KEY}-wrong`);
+    await expect(service.resolve(name(`${KEY}-wrong`), { status: 99 })).rejects.toThrow(
+      'Expected `status` to be a final status from 200 to 599, got 99 (number).',
+    );
+    const cookie = { status: 200, headers: { 'Set-Cookie': 'a=b' } };
+    await expect(service.resolve(name(`${KEY}-wrong`), cookie)).rejects.toThrow('Expected `headers` to be');
+  });
+}
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise(setImmediate);
+}
+
+describe('operators, MemoryStorage', () => operators(() => ({ storage: new MemoryStorage() })));
+
+describeRedis('operators, RedisStorage', () =>
+  operators(() => {
+    const client = new Redis(redisUrl());
+    return {
+      storage: new RedisStorage({ client, prefix: `operators-${KEY}` }),
+      close: () => client.disconnect(),
+    };
+  }),
+);
