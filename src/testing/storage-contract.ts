@@ -7,6 +7,7 @@ import { type Specification, Trial, type StorageUnderTest } from './contract/tri
 import { holdTests } from './contract/holds';
 import { operatorTests } from './contract/operators';
 import { repeatTests } from './contract/repeats';
+import { resolveTests } from './contract/resolve';
 import { waitTests } from './contract/waits';
 
 export type { StorageUnderTest } from './contract/trial';
@@ -35,12 +36,13 @@ const SPECIFICATIONS: readonly Specification[] = [
   repeatTests,
   holdTests,
   operatorTests,
+  resolveTests,
   waitTests,
 ];
 
 /**
  * The contract of `IdempotencyStorage` as tests. The name of a test begins with the number of the guarantee that it is
- * about; those without a number are about the optional `waitFor` and `scan`, and pass where a storage has none.
+ * about; those without a number are about the optional `waitFor`, `scan` and `resolve`, and pass where a storage has none.
  *
  * @example
  * ```ts

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { IdempotencyRecord, ScannedRecord } from '../../storage/storage';
-import { assertState, LONG_MS, OUTCOME, type Specification, type Trial } from './trial';
+import type { ScannedRecord } from '../../storage/storage';
+import { assertState, LONG_MS, OUTCOME, REACHABLE_STATES, type Specification, type Trial } from './trial';
 
 const ODD_KEYS = [
   '',
@@ -32,13 +32,7 @@ export const operatorTests: Specification = test => {
     for (const key of keys) assert.equal(await trial.storage.get(key), undefined);
   });
 
-  const states: readonly [name: string, reach: (trial: Trial) => Promise<void>][] = [
-    ['in progress', trial => trial.claimed()],
-    ['completed', trial => trial.completed()],
-    ['held', trial => trial.held()],
-    ['held after a lapse', trial => trial.lapsed()],
-  ];
-  for (const [name, reach] of states) {
+  for (const [name, reach] of REACHABLE_STATES) {
     test(`3: delete frees a key that is ${name}, and its owner then owns nothing`, async trial => {
       await reach(trial);
       assert.equal(await trial.storage.delete(trial.key), true);
@@ -56,50 +50,12 @@ export const operatorTests: Specification = test => {
     });
   }
 
-  for (const [name, reach] of states) {
-    test(`resolve frees a key that is ${name}, where that state is asked for`, async trial => {
-      await reach(trial);
-      if (trial.storage.resolve === undefined) return;
-      const state = stateOf(await trial.get());
-      const others = STATES.filter(other => other !== state);
-      assert.equal(await trial.storage.resolve(trial.key, others), false);
-      assert.equal(stateOf(await trial.get()), state);
-      assert.equal(await trial.storage.resolve(trial.key, [state]), true);
-      assert.equal(await trial.get(), undefined);
-    });
-
-    test(`resolve gives a key that is ${name} an outcome, and its owner then owns nothing`, async trial => {
-      await reach(trial);
-      if (trial.storage.resolve === undefined) return;
-      const completion = { status: 207, headers: [], body: Buffer.from('resolved') };
-      const resolution = { token: trial.rival, completion, ttlMs: LONG_MS };
-      assert.equal(await trial.storage.resolve(trial.key, STATES, resolution), true);
-      const record = await trial.get();
-      assert.ok(record?.state === 'completed');
-      assert.equal(record.outcome.status, 207);
-      assert.equal(Buffer.from(record.outcome.body).toString(), 'resolved');
-      assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), false);
-    });
-  }
-
-  test('8: resolve of an unknown key says false', async trial => {
-    if (trial.storage.resolve === undefined) return;
-    assert.equal(await trial.storage.resolve(trial.key, STATES), false);
-  });
-
   test('scan does not find what has expired', async trial => {
     await trial.completed(OUTCOME, trial.shortMs);
     await trial.advance(trial.shortMs);
     assert.equal(await scanFor(trial), undefined);
   });
 };
-
-const STATES = ['in-progress', 'completed', 'held'] as const satisfies readonly IdempotencyRecord['state'][];
-
-function stateOf(record: IdempotencyRecord | undefined): IdempotencyRecord['state'] {
-  assert.ok(record !== undefined);
-  return record.state;
-}
 
 async function scanFor(trial: Trial): Promise<ScannedRecord | undefined> {
   for await (const record of trial.storage.scan?.() ?? []) {

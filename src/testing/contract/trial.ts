@@ -135,3 +135,11 @@ export function assertRemaining(record: IdempotencyRecord | undefined, givenMs: 
     `expected 0 < remainingMs <= ${givenMs}, got ${remainingMs}`,
   );
 }
+
+/** Every state, and how a trial brings its key there. */
+export const REACHABLE_STATES: readonly [name: string, reach: (trial: Trial) => Promise<void>][] = [
+  ['in progress', trial => trial.claimed()],
+  ['completed', trial => trial.completed()],
+  ['held', trial => trial.held()],
+  ['held after a lapse', trial => trial.lapsed()],
+];
