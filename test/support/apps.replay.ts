@@ -21,7 +21,12 @@ export function exact(answer: WireAnswer): object {
     .filter(([name]) => !OWN.has(name.toLowerCase()))
     .map(([name, value]) => `${name.toLowerCase()}: ${value}`)
     .sort();
-  return { statusLine: answer.statusLine, headers, body: answer.body.toString('latin1'), whole: answer.isComplete };
+  return {
+    statusLine: answer.statusLine,
+    headers,
+    body: answer.body.toString('latin1'),
+    whole: answer.isComplete,
+  };
 }
 
 let keys = 0;
@@ -40,6 +45,7 @@ export async function expectReplay(
   const key = newKey();
   const plain = await app.send({ method: 'POST', ...init, path: `/plain/${route}` });
   const first = await app.post(`/marked/${route}`, key, init);
+  await app.settled();
   const replay = await app.post(`/marked/${route}`, key, init);
   expect(exact(first)).toEqual(exact(plain));
   expect(exact(replay)).toEqual(exact(first));
@@ -63,6 +69,7 @@ export async function expectHeld(
   const plain = await app.send({ method: 'POST', ...init, path: `/plain/${route}` });
   const first = await app.post(`/marked/${route}`, key, init);
   expect(exact(first)).toEqual(exact(plain));
+  await app.settled();
   await expectConflict(app, route, key, code, init);
   expect(app.runs(`/marked/${route}`)).toBe(1);
   return first;
@@ -77,7 +84,10 @@ export async function expectConflict(
   init: Init = {},
 ): Promise<void> {
   const retry = await app.post(`/marked/${route}`, key, init);
-  expect({ status: retry.status, code: JSON.parse(retry.body.toString() || '{}').code }).toEqual({ status: 409, code });
+  expect({ status: retry.status, code: JSON.parse(retry.body.toString() || '{}').code }).toEqual({
+    status: 409,
+    code,
+  });
 }
 
 /** Sends one request twice to a route that frees its key: both answers are the handler's own, and it runs twice. */
@@ -85,6 +95,7 @@ export async function expectRerun(app: TestApp, route: string, init: Init = {}):
   const key = newKey();
   const plain = await app.send({ method: 'POST', ...init, path: `/plain/${route}` });
   const first = await app.post(`/marked/${route}`, key, init);
+  await app.settled();
   const second = await app.post(`/marked/${route}`, key, init);
   expect(exact(first)).toEqual(exact(plain));
   expect(exact(second)).toEqual(exact(plain));

@@ -61,6 +61,8 @@ export interface TestApp {
   /** POST with an idempotency key. */
   post(path: string, key: string, request?: Omit<WireRequest, 'path'>): Promise<WireAnswer>;
   connect(): Promise<Wire>;
+  /** Resolves once no claim is open: every outcome is stored, held or given up. */
+  settled(): Promise<void>;
   /** How often the handler behind this path ran, for routes of `marked()` and `unmarked()`. */
   runs(path: string): number;
   close(): Promise<void>;
@@ -68,14 +70,12 @@ export interface TestApp {
 
 export async function startApp(setup: AppSetup): Promise<TestApp> {
   const { platform, storage, controllers, providers = [], options, prepare, create, fastify } = setup;
-  const events: IdempotencyEvent[] = [];
+  const journal = new Journal();
   const runs = new Map<string, number>();
   const adapter = platform === 'express' ? new ExpressAdapter() : new FastifyAdapter(fastify);
 
   @Module({
-    imports: [
-      IdempotencyModule.forRoot({ storage, scope: false, onEvent: event => events.push(event), ...options }),
-    ],
+    imports: [IdempotencyModule.forRoot({ storage, scope: false, onEvent: journal.note, ...options })],
     controllers: [...controllers],
     providers: [{ provide: RUNS, useValue: runs }, ...providers],
   })
@@ -83,6 +83,7 @@ export async function startApp(setup: AppSetup): Promise<TestApp> {
 
   const nest = await NestFactory.create(TestModule, adapter as ExpressAdapter, {
     logger: false,
+    abortOnError: false,
     forceCloseConnections: true,
     ...create,
   });
@@ -94,7 +95,8 @@ export async function startApp(setup: AppSetup): Promise<TestApp> {
     nest,
     port,
     storage,
-    events,
+    events: journal.events,
+    settled: () => journal.settled(),
     send,
     post: (path, key, request) =>
       send({ ...request, path, headers: { 'Idempotency-Key': key, ...request?.headers } }),
@@ -102,6 +104,24 @@ export async function startApp(setup: AppSetup): Promise<TestApp> {
     runs: path => runs.get(path) ?? 0,
     close: () => nest.close(),
   };
+}
+
+/** Every event, and whether a claim is still open. */
+class Journal {
+  readonly events: IdempotencyEvent[] = [];
+  private open = 0;
+  private waiting: (() => void)[] = [];
+
+  readonly note = (event: IdempotencyEvent): void => {
+    this.events.push(event);
+    if (event.name === 'claimed') this.open++;
+    else if (['completed', 'held', 'released'].includes(event.name)) this.open--;
+    if (this.open === 0) for (const resolve of this.waiting.splice(0)) resolve();
+  };
+
+  settled(): Promise<void> {
+    return this.open === 0 ? Promise.resolve() : new Promise(resolve => this.waiting.push(resolve));
+  }
 }
 
 /** What a table of platforms and storages gives its tests. */

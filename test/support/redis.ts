@@ -28,6 +28,8 @@ export interface RedisServerOptions {
   readonly port?: number;
   /** What the server says when it can be used. */
   readonly ready?: RegExp;
+  /** A file of settings; a sentinel needs one. */
+  readonly config?: string;
 }
 
 /** `redis-server` or `valkey-server` from PATH. */
@@ -105,11 +107,12 @@ const KEEPER = '"$@" & server=$!; echo "pid=$server"; read -r line; kill -9 $ser
 async function launch(
   binary: string,
   args: readonly string[],
-  { port: wanted, ready = /Ready to accept connections/ }: RedisServerOptions,
+  { port: wanted, ready = /Ready to accept connections/, config }: RedisServerOptions,
 ): Promise<RedisServer> {
   const port = wanted ?? (await freePort());
   const files = ['--dir', tmpdir(), '--dbfilename', `nestjs-idempotency-test-${port}.rdb`];
   const basics = [
+    ...(config === undefined ? [] : [config]),
     '--port',
     String(port),
     '--bind',

@@ -153,7 +153,8 @@ export class Wire {
     if (method === 'HEAD' || head.status === 204 || head.status === 304) return none;
     if (headerOf(head, 'transfer-encoding') === 'chunked') return this.readChunks();
     const length = headerOf(head, 'content-length');
-    while (!this.hasEnded && (length === undefined || this.received.length < Number(length))) await this.more();
+    while (!this.hasEnded && (length === undefined || this.received.length < Number(length)))
+      await this.more();
     const body = this.take(length === undefined ? this.received.length : Number(length));
     return { ...none, body, isComplete: length === undefined || body.length === Number(length) };
   }
@@ -178,7 +179,12 @@ export class Wire {
     const lines: string[] = [];
     for (;;) {
       const end = await this.find('\r\n');
-      const line = end === -1 ? '' : this.take(end + 2).toString('latin1').trimEnd();
+      const line =
+        end === -1
+          ? ''
+          : this.take(end + 2)
+              .toString('latin1')
+              .trimEnd();
       if (line === '') return headerLines(lines);
       lines.push(line);
     }

@@ -3,7 +3,7 @@ import { build, type Build } from '../fixtures/compiled';
 import { ServerProcess } from '../fixtures/server-process';
 import type { IdempotencyModuleOptions } from '../../src';
 import { LEASE_MS, STORAGE_TIMEOUT_MS, toAnswer, type Answer } from './work';
-import { exchange } from './wire';
+import { exchange, Wire } from './wire';
 
 export type WorkRoute = 'rerun' | 'hold' | 'wait' | 'mark';
 
@@ -20,7 +20,7 @@ export interface WorkProcessSetup {
   readonly redisUrl: string;
   readonly ledger: string;
   readonly options?: IdempotencyModuleOptions;
-  readonly endsBy?: 'sigterm' | 'close' | 'quit';
+  readonly endsBy?: 'sigterm' | 'close' | 'hook' | 'quit';
 }
 
 /** `work-app` in a process of its own, which can be stopped, killed and asked to end. */
@@ -68,6 +68,14 @@ export class WorkProcess {
   /** Resolves once this event has happened. */
   happened(name: string, code?: string): Promise<void> {
     return this.said(({ event }) => event?.name === name && (code === undefined || event.code === code));
+  }
+
+  /** Begins a run, and goes away while its handler works. */
+  async abandon(route: WorkRoute, key: string): Promise<void> {
+    const wire = await Wire.open(this.port);
+    wire.send({ path: `/${route}`, headers: { 'Idempotency-Key': key }, body: {} });
+    await this.entered(key);
+    await wire.abort();
   }
 
   /** Retries for as long as it is told to. */

@@ -1,0 +1,41 @@
+import type { IdempotencyStorage } from '../../src';
+
+/** What stands around one method of a storage: `call` goes on to the storage itself. */
+export type Around = (call: () => unknown, ...args: unknown[]) => unknown;
+
+/** The storage, with something put around some of its methods. */
+export function around(
+  storage: IdempotencyStorage,
+  hooks: Partial<Record<keyof IdempotencyStorage, Around>>,
+): IdempotencyStorage {
+  return new Proxy(storage, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== 'function') return value;
+      return (...args: unknown[]): unknown => {
+        const call = () => Reflect.apply(value as (...given: unknown[]) => unknown, target, args);
+        const hook = hooks[name as keyof IdempotencyStorage];
+        return hook === undefined ? call() : hook(call, ...args);
+      };
+    },
+  });
+}
+
+/** Something that waits until a test lets it go on. */
+export class Gate {
+  private open!: () => void;
+  private arrive!: () => void;
+  private readonly opened = new Promise<void>(resolve => (this.open = resolve));
+  /** Resolves once somebody stands before the gate. */
+  readonly reached = new Promise<void>(resolve => (this.arrive = resolve));
+
+  /** Waits for the gate. */
+  pass(): Promise<void> {
+    this.arrive();
+    return this.opened;
+  }
+
+  release(): void {
+    this.open();
+  }
+}
