@@ -1,0 +1,193 @@
+import type { Answer, Attempt, History, Operation, Run } from './history';
+import { letterOf, livesOf, type Letter, type Life } from './lives';
+import { linearise } from './linearise';
+import { stepOf, UNKNOWN, type Step } from './row-model';
+
+export interface Verdict {
+  readonly violations: readonly string[];
+  /** How many lives ended under each letter, how many handlers began, and how many of them unprotected (h). */
+  readonly counts: Readonly<Record<Letter | 'begins' | 'h' | 'i', number>>;
+}
+
+/** Judges a history by the guarantee. */
+export function check(history: History): Verdict {
+  const judge = new Judge(history);
+  judge.judge();
+  return judge;
+}
+
+/** Deadlines of owners and storages are compared within this. */
+const SLACK_MS = 3;
+
+class Judge implements Verdict {
+  readonly violations: string[] = [];
+  readonly counts = { a: 0, b: 0, c: 0, d: 0, e: 0, f: 0, g: 0, h: 0, i: 0, begins: 0 };
+
+  constructor(private readonly history: History) {}
+
+  judge(): void {
+    const keys = new Set(this.history.operations.map(({ key }) => key));
+    for (const key of keys) this.judgeKey(key);
+    for (const key of this.history.stuck) this.violate(`${key} is in progress after quiet and one lease`);
+    for (const probe of this.history.probes) this.judgeProbe(probe);
+    this.counts.h = this.history.runs.filter(run => run.token === undefined).length;
+    this.counts.begins = this.history.runs.length;
+  }
+
+  private judgeKey(key: string): void {
+    const operations = this.history.operations.filter(operation => operation.key === key);
+    const steps = operations.map(stepOf);
+    const found = linearise(steps);
+    if ('stuckAfter' in found) {
+      const placed = new Set(found.stuckAfter.map(({ index }) => index));
+      const next = operations.find((_, index) => !placed.has(index)) as Operation;
+      return this.violate(`${key}: no storage that keeps its contract says this: ${describe(next)}`);
+    }
+    this.judgeUnheard(key, operations);
+    const lives = livesOf(key, operations, found.order, this.history);
+    this.judgeRuns(key, lives);
+    for (const life of lives) this.judgeLife(life);
+    for (const attempt of this.history.attempts) {
+      if (attempt.key === key) this.judgeAnswer(attempt, lives, operations);
+    }
+    this.judgeCount(key, lives);
+  }
+
+  /** What the processes saw must have an explanation as well: a reply that was lost says nothing. */
+  private judgeUnheard(key: string, operations: readonly Operation[]): void {
+    const steps = operations.map((operation): Step => {
+      const isLost = operation.fault === 'lost-reply' || operation.fault === 'cut';
+      return isLost ? { ...stepOf(operation), to: Infinity, reply: UNKNOWN } : stepOf(operation);
+    });
+    if ('stuckAfter' in linearise(steps)) this.violate(`${key}: what was heard of it does not linearise`);
+  }
+
+  /** Every handler begins in a life of its own token, and the first one in it is the only one. */
+  private judgeRuns(key: string, lives: readonly Life[]): void {
+    for (const run of this.history.runs) {
+      if (run.attempt.key !== key || run.token === undefined) continue;
+      const own = lives.filter(life => life.token === run.token);
+      const life = own.find(life => life.born.at <= run.at + SLACK_MS && endOf(life) >= run.at - SLACK_MS);
+      if (life !== undefined) life.runs.push(run);
+      else if (!own.some(life => wasTaken(life, this.history) && endOf(life) <= run.at)) {
+        this.violate(`${key}: a handler began at ${run.at} without a life of its own (${describeRun(run)})`);
+      }
+    }
+    for (const life of lives) {
+      if (life.runs.length > 1) this.violate(`${key}: ${life.runs.length} handlers began in one record life`);
+    }
+  }
+
+  private judgeLife(life: Life): void {
+    if (life.end === undefined) return;
+    const letter = letterOf(life, this.history);
+    const what = `${life.key}: the life of ${life.token} ended (${life.end.how} at ${life.end.at})`;
+    if (letter === undefined) return this.violate(`${what} under no letter`);
+    this.counts[letter]++;
+    const marked = life.runs.some(run => run.effectBegan);
+    if (marked && (life.end.how === 'released' || life.end.how === 'lapsed') && letter !== 'd') {
+      this.violate(`${what} although its effect had begun`);
+    }
+    if (
+      letter === 'b' &&
+      life.runs.some(run => (run.attempt.answeredAt ?? Infinity) < life.armed.owner!.crashedAt)
+    ) {
+      this.counts.i++;
+    }
+  }
+
+  private judgeAnswer(attempt: Attempt, lives: readonly Life[], operations: readonly Operation[]): void {
+    const { answer } = attempt;
+    if (answer === undefined) return;
+    if (answer.kind === 'replayed') this.judgeReplay(attempt, answer.body, lives);
+    if (textOf(answer).includes('unexpected')) this.violate(`${attempt.key}: ${textOf(answer)}`);
+    // The last one: a call that was sent twice is answered by its second execution.
+    const create = operations.findLast(({ call, attempt: by }) => call.method === 'create' && by === attempt);
+    if (create === undefined || typeof create.reply !== 'object') return;
+    if (attempt.tokens.length > 1 || this.history.schedule.conditions.waitMs > 0) return;
+    if (this.history.runs.some(run => run.attempt === attempt)) return;
+    const allowed = allowedAnswers(create.reply, attempt);
+    if (!allowed.includes(textOf(answer))) {
+      this.violate(`${attempt.key}: ${textOf(answer)} instead of ${allowed[0]} (${describe(create)})`);
+    }
+  }
+
+  /** Byte for byte what the owner of a life completed that this request met, or what waits in its own process. */
+  private judgeReplay(attempt: Attempt, body: string, lives: readonly Life[]): void {
+    const stored = lives.some(
+      ({ completion, born, fingerprint, ...life }) =>
+        completion !== undefined &&
+        'body' in completion &&
+        Buffer.from(completion.body).toString() === body &&
+        fingerprint === attempt.fingerprint &&
+        born.at <= (attempt.answeredAt as number) &&
+        (life.end?.at ?? Infinity) >= attempt.at - SLACK_MS,
+    );
+    const waits = this.history.runs.some(
+      run =>
+        run.body === body &&
+        run.settled === 'keep' &&
+        run.attempt.owner === attempt.owner &&
+        run.attempt.fingerprint === attempt.fingerprint,
+    );
+    if (!stored && !waits) this.violate(`${attempt.key}: a replay of "${body}", which nobody completed`);
+  }
+
+  private judgeProbe({ key, answer }: Attempt): void {
+    const text = answer && textOf(answer);
+    if (text === undefined || text.startsWith('503') || text.endsWith('in-progress')) {
+      this.violate(`${key}: no answer after quiet and one lease: ${text}`);
+    }
+  }
+
+  private judgeCount(key: string, lives: readonly Life[]): void {
+    const begins = lives.flatMap(life => life.runs).length;
+    const ended = lives.filter(life => life.runs.length > 0 && life.end !== undefined).length;
+    const unprotected = this.history.runs.filter(run => run.attempt.key === key && run.token === undefined);
+    if (begins > 1 + ended) this.violate(`${key}: ${begins} begins, and ${ended} lives ended`);
+    const isAsked = this.history.probes.some(probe => probe.key === key);
+    const isHeldUnused = lives.some(life => life.runs.length === 0 && life.end === undefined);
+    if (isAsked && begins + unprotected.length === 0 && !isHeldUnused)
+      this.violate(`${key}: no handler ever began`);
+  }
+
+  private violate(violation: string): void {
+    this.violations.push(violation);
+  }
+}
+
+/** A life that its owner could not know to be over. */
+function wasTaken(life: Life, history: History): boolean {
+  const letter = letterOf(life, history);
+  return letter === 'd' || letter === 'e' || letter === 'f';
+}
+
+function endOf(life: Life): number {
+  return life.end?.at ?? Infinity;
+}
+
+/** What a request may be told that met this record. A late reply is "storage unavailable". */
+function allowedAnswers(reply: Exclude<Operation['reply'], undefined | boolean>, attempt: Attempt): string[] {
+  const late = '503 storage-unavailable';
+  if (reply.fingerprint !== attempt.fingerprint) return ['422 key-reused', late];
+  if (reply.state === 'in-progress') return ['409 in-progress', late];
+  if (reply.state === 'held') return [`409 ${reply.held}`, late];
+  return [`replay of ${Buffer.from(reply.outcome.body).toString()}`, late];
+}
+
+function textOf(answer: Answer): string {
+  if (answer.kind === 'executed') return `execution of ${answer.body}`;
+  return answer.kind === 'replayed' ? `replay of ${answer.body}` : `${answer.status} ${answer.code}`;
+}
+
+export function describe({ at, call, owner, reply, fault }: Operation): string {
+  const token = call.method === 'create' ? call.claim.token : 'token' in call ? call.token : '';
+  const said =
+    typeof reply === 'object' ? `${reply.state} (${Math.round(reply.remainingMs)} ms left)` : String(reply);
+  return `${at.toFixed(1)} ${owner?.name ?? 'operator'} ${call.method} ${token.slice(-4)} -> ${said}${fault ? ` [${fault}]` : ''}`;
+}
+
+export function describeRun({ at, attempt, token, settled, settledAt }: Run): string {
+  const end = settled === undefined ? 'never settled' : `${settled} at ${settledAt?.toFixed(1)}`;
+  return `${at.toFixed(1)} ${attempt.owner.name} begins ${attempt.key} for attempt ${attempt.id}, ${token?.slice(-4) ?? 'unprotected'}; ${end}`;
+}

@@ -1,0 +1,116 @@
+import type { Completion } from '../../src';
+import type { History, Operation, Run } from './history';
+import type { Placed } from './linearise';
+import type { Row } from './row-model';
+
+/** How a record life ended, in the words of the guarantee. */
+export type LifeEnd = 'released' | 'lapsed' | 'ttl' | 'deleted' | 'flushed';
+
+/** One record life: from the `create` that succeeded to release, lapse, ttl, delete or loss. Times are the world's. */
+export interface Life {
+  readonly key: string;
+  readonly token: string;
+  readonly fingerprint: string;
+  readonly born: Operation;
+  /** The last operation that set the lease. */
+  armed: Operation;
+  completion: Completion | undefined;
+  end: { readonly how: LifeEnd; readonly at: number; readonly by: Operation | undefined } | undefined;
+  readonly runs: Run[];
+}
+
+/** The lives of one key, from the order in which its operations took effect. */
+export function livesOf(
+  key: string,
+  operations: readonly Operation[],
+  order: readonly Placed[],
+  history: History,
+): Life[] {
+  const lives: Life[] = [];
+  let life: Life | undefined;
+  for (const { index, row, expired } of order) {
+    const operation = operations[index] as Operation;
+    if (life !== undefined && expired !== undefined) {
+      life.end = { how: howExpired(expired), at: history.worldTimeOf(expired.deadline.to), by: undefined };
+      life = undefined;
+    }
+    if (life !== undefined && row === undefined) {
+      life.end = { how: howRemoved(operation), at: operation.at, by: operation };
+      life = undefined;
+    } else if (row !== undefined && life === undefined) {
+      const { token, fingerprint } = row;
+      life = {
+        key,
+        token,
+        fingerprint,
+        born: operation,
+        armed: operation,
+        completion: undefined,
+        end: undefined,
+        runs: [],
+      };
+      lives.push(life);
+    }
+    if (life !== undefined && row !== undefined) note(life, operation, row);
+  }
+  return lives;
+}
+
+function note(life: Life, operation: Operation, row: Row): void {
+  life.completion = row.completion;
+  const { method } = operation.call;
+  if (method === 'extend' ? operation.reply === true : method === 'create' && operation.reply === undefined) {
+    life.armed = operation;
+  }
+}
+
+function howExpired({ completion, holdMs }: Row): LifeEnd {
+  return completion === undefined && holdMs === 0 ? 'lapsed' : 'ttl';
+}
+
+function howRemoved({ call }: Operation): LifeEnd {
+  if (call.method === 'release') return 'released';
+  return call.method === 'delete' && call.because === 'flush' ? 'flushed' : 'deleted';
+}
+
+export type Letter = 'a' | 'b' | 'c' | 'd' | 'e' | 'f' | 'g';
+
+/** The letter under which the schedule has ended this life, or nothing where it had no reason to end. */
+export function letterOf(life: Life, history: History): Letter | undefined {
+  if (life.end === undefined) return undefined;
+  switch (life.end.how) {
+    case 'released':
+      return isReleased(life) ? 'a' : undefined;
+    case 'lapsed':
+      return letterOfLapse(life, life.end.at, history);
+    case 'ttl':
+      return 'g';
+    case 'deleted':
+      return 'f';
+    case 'flushed':
+      return 'e';
+  }
+}
+
+/** Released by its owner: because the handler threw, or because it never began. */
+function isReleased({ runs }: Life): boolean {
+  return runs.every(run => run.settled === 'release');
+}
+
+function letterOfLapse({ armed, token }: Life, end: number, history: History): Letter | undefined {
+  const { owner } = armed;
+  if (owner === undefined) return undefined;
+  if (owner.crashedAt <= end) return 'b';
+  if (history.jumps.some(jump => jump >= armed.at && jump <= end)) return 'd';
+  // In real time a process may be late without the schedule's doing.
+  if (!history.exact) return 'c';
+  const { maxLeaseMs, latencyMs, clockRate } = history.schedule.conditions;
+  const claimed = history.operations.find(
+    ({ call }) => call.method === 'create' && call.claim.token === token,
+  );
+  if (end >= (claimed as Operation).at - latencyMs + maxLeaseMs / clockRate) return 'c';
+  const overlaps = ({ from, to }: { from: number; to: number }): boolean => from <= end && to >= armed.at;
+  if (owner.pauses.some(overlaps)) return 'c';
+  const troubled = history.troubles.some(trouble => trouble.owner === owner && overlaps(trouble));
+  return troubled || armed.fault !== undefined ? 'c' : undefined;
+}

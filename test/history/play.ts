@@ -1,0 +1,295 @@
+import { MemoryStorage, type IdempotencyStorage, type MaybePromise } from '../../src';
+import type { Answer, Attempt, Call, History, Reply } from './history';
+import type { Cable } from './link';
+import { Node, settingsOf, type NodeFlaw } from './node';
+import { inRealTime, type RequestStep, type Schedule, type Step } from './schedule';
+import { Simulation } from './simulation';
+import { StorageClock } from './storage-clock';
+import { Owner, RealWorld, SERVER, type World } from './world';
+
+/** How long a client waits for an answer in a simulation, and until it asks again. */
+const PATIENCE_MS = 700;
+const PAUSE_MS = 120;
+
+/** Redis counts whole milliseconds, by a clock of its own. */
+const CLOCK_SLACK_MS = 2;
+
+const ATTEMPTS = 12;
+
+/** Longer than all attempts and their handlers. */
+const QUIET_MS = 20_000;
+
+export interface Stage {
+  readonly world: World;
+  readonly storage: IdempotencyStorage;
+  readonly clock: { now(): number };
+  readonly keyPrefix: string;
+  readonly jump: (ms: number) => void;
+  readonly jumps: readonly number[];
+  readonly worldTimeOf: (storage: number) => number;
+  readonly exact: boolean;
+  readonly flaw?: NodeFlaw | undefined;
+  /** How long nothing happens before the end is looked at. */
+  readonly quietMs: number;
+  /** After this many attempts a client gives up. */
+  readonly attempts: number;
+  /** How long a client waits for an answer. */
+  readonly patienceMs: number;
+}
+
+export interface Flaws {
+  readonly storage?: (clock: StorageClock) => IdempotencyStorage;
+  readonly node?: NodeFlaw;
+}
+
+/** Plays a schedule in a simulation, over a MemoryStorage unless another one is given. */
+export async function simulate(schedule: Schedule, flaws: Flaws = {}): Promise<History> {
+  const world = new Simulation();
+  world.install();
+  try {
+    const clock = new StorageClock(world, schedule.conditions.clockRate);
+    return await play(schedule, {
+      world,
+      clock,
+      storage: flaws.storage?.(clock) ?? new MemoryStorage({ clock }),
+      keyPrefix: 'key-',
+      jump: ms => clock.jump(ms),
+      jumps: clock.jumps,
+      worldTimeOf: storage => clock.worldTimeOf(storage),
+      exact: true,
+      flaw: flaws.node,
+      quietMs: QUIET_MS,
+      attempts: ATTEMPTS,
+      patienceMs: PATIENCE_MS,
+    });
+  } finally {
+    world.uninstall();
+  }
+}
+
+/** In real time nobody wants to wait for the last attempt. */
+const REAL_ATTEMPTS = 5;
+const REAL_PATIENCE_MS = 300;
+const REAL_QUIET_MS = 3_500;
+
+/** Plays a schedule in real time over a storage of its own clock. */
+export function playInRealTime(
+  schedule: Schedule,
+  storage: IdempotencyStorage,
+  keyPrefix: string,
+): Promise<History> {
+  const world = new RealWorld();
+  return play(inRealTime(schedule), {
+    world,
+    clock: world,
+    storage,
+    keyPrefix,
+    jump: () => undefined,
+    jumps: [],
+    worldTimeOf: time => time,
+    exact: false,
+    quietMs: REAL_QUIET_MS,
+    attempts: REAL_ATTEMPTS,
+    patienceMs: REAL_PATIENCE_MS,
+  });
+}
+
+/** Plays a schedule and returns what happened. */
+export async function play(schedule: Schedule, stage: Stage): Promise<History> {
+  const player = new Player(schedule, stage);
+  await player.play();
+  return player.history;
+}
+
+class Player {
+  readonly history: History;
+  private readonly nodes: Node[];
+  private readonly start: number;
+  private readonly cable: Cable;
+
+  constructor(
+    private readonly schedule: Schedule,
+    private readonly stage: Stage,
+  ) {
+    const { world, storage, clock, jumps, worldTimeOf, exact } = stage;
+    this.start = world.now();
+    this.history = {
+      schedule,
+      operations: [],
+      troubles: [],
+      attempts: [],
+      runs: [],
+      jumps,
+      stuck: [],
+      probes: [],
+      exact,
+      worldTimeOf,
+    };
+    const { conditions, seed } = schedule;
+    const calmAfter = this.start + this.lastStep + 4 * conditions.leaseMs;
+    this.cable = {
+      world,
+      storage,
+      clock,
+      slackMs: this.slackMs,
+      history: this.history,
+      latencyMs: conditions.latencyMs,
+      calmAfter,
+      watchDeadline: (key, ms) => this.watchDeadline(key, ms),
+    };
+    const settings = settingsOf(conditions);
+    this.nodes = Array.from({ length: conditions.processes }, (_, index) => {
+      const faults = schedule.faults.filter(fault => fault.process === index);
+      const owner = new Owner(`process ${index}`);
+      return new Node(owner, {
+        cable: this.cable,
+        settings,
+        faults,
+        seed: seed * 31 + index,
+        flaw: stage.flaw,
+      });
+    });
+  }
+
+  private get slackMs(): number {
+    return this.stage.exact ? 0 : CLOCK_SLACK_MS;
+  }
+
+  private get lastStep(): number {
+    return this.schedule.steps.at(-1)?.at ?? 0;
+  }
+
+  async play(): Promise<void> {
+    const { world, quietMs } = this.stage;
+    for (const step of this.schedule.steps) {
+      world.after(step.at, SERVER, () => this.take(step));
+    }
+    world.after(this.lastStep + 1, SERVER, () => this.nodes.forEach(({ owner }) => world.resume(owner)));
+    const end = this.start + this.lastStep + quietMs;
+    await world.until(end);
+    await this.lookForStuckKeys();
+    this.probe();
+    await world.until(end + this.stage.patienceMs);
+    for (const { engine } of this.nodes) engine.heartbeat.close();
+  }
+
+  private take(step: Step): void {
+    const { world, jump } = this.stage;
+    switch (step.kind) {
+      case 'request':
+        return this.request(step, 0);
+      case 'crash':
+        return this.owner(step.process).crash(world.now());
+      case 'pause':
+        return this.owner(step.process).pause(world.now());
+      case 'resume':
+        return world.resume(this.owner(step.process));
+      case 'jump':
+        return jump(step.ms);
+      case 'flush':
+        for (let key = 0; key < this.schedule.conditions.keys; key++) void this.delete(key, 'flush');
+        return;
+      case 'delete':
+        return void this.delete(step.key, 'operator');
+    }
+  }
+
+  /** One request of a client, which asks the next process where this one does not answer or says "later". */
+  private request(step: RequestStep, attempts: number): void {
+    if (attempts === this.stage.attempts) return;
+    const { world } = this.stage;
+    const node = this.alive(step.process + attempts);
+    let waiting = true;
+    const again = (ms: number): void => {
+      waiting = false;
+      world.after(ms, SERVER, () => this.request(step, attempts + 1));
+    };
+    // A handler that threw twice has recovered.
+    const ends = attempts < 2 ? step.handler.ends : 'returns';
+    this.send(node, { ...step, handler: { ...step.handler, ends } }, answer => {
+      if (waiting && isForLater(answer)) again(PAUSE_MS);
+      waiting = false;
+    });
+    world.after(this.stage.patienceMs, SERVER, () => waiting && again(0));
+  }
+
+  private send(node: Node, step: RequestStep, respond: (answer: Answer) => void): Attempt {
+    const { world } = this.stage;
+    const attempt: Attempt = {
+      id: this.history.attempts.length,
+      request: step.id,
+      key: this.key(step.key),
+      fingerprint: `c1:${step.body}`,
+      owner: node.owner,
+      at: world.now(),
+      tokens: [],
+    };
+    this.history.attempts.push(attempt);
+    world.after(0, node.owner, () =>
+      node.receive(attempt, step, answer => world.after(1, SERVER, () => respond(answer))),
+    );
+    return attempt;
+  }
+
+  /** Asks once more for each key that was ever asked for: by now there must be an answer. */
+  private probe(): void {
+    for (let key = 0; key < this.schedule.conditions.keys; key++) {
+      const asked = this.schedule.steps.filter(step => step.kind === 'request' && step.key === key);
+      const [first] = asked as RequestStep[];
+      if (first === undefined) continue;
+      const step = { ...first, handler: { ms: 0, ends: 'returns', effectBegins: false } } as const;
+      this.history.probes.push(this.send(this.alive(0), step, () => undefined));
+    }
+  }
+
+  private async lookForStuckKeys(): Promise<void> {
+    for (let key = 0; key < this.schedule.conditions.keys; key++) {
+      const record = await this.stage.storage.get(this.key(key));
+      if (record?.state === 'in-progress') this.history.stuck.push(this.key(key));
+    }
+  }
+
+  /** An operator looks at the row in the last millisecond of its life, and at its end: expiry is exact. */
+  private watchDeadline(key: string, ms: number): void {
+    const { exact, quietMs, storage, world } = this.stage;
+    // Every fourth schedule is enough, and the others are quicker.
+    if (!exact || ms > quietMs || this.schedule.seed % 4 !== 0) return;
+    for (const at of [ms - 1, ms]) {
+      world.after(at, SERVER, () => void this.operate(key, { method: 'get' }, () => storage.get(key)));
+    }
+  }
+
+  private async delete(index: number, because: 'flush' | 'operator'): Promise<void> {
+    const key = this.key(index);
+    await this.operate(key, { method: 'delete', because }, () => this.stage.storage.delete(key));
+  }
+
+  private async operate(key: string, call: Call, execute: () => MaybePromise<Reply>): Promise<void> {
+    const { clock, world } = this.stage;
+    const from = clock.now() - this.slackMs;
+    const at = world.now();
+    const result = execute();
+    const reply = result instanceof Promise ? await result : result;
+    const { operations } = this.history;
+    const id = operations.length;
+    const nobody = { owner: undefined, attempt: undefined, fault: undefined };
+    operations.push({ id, key, call, from, to: clock.now() + this.slackMs, at, reply, ...nobody });
+  }
+
+  private alive(index: number): Node {
+    const alive = this.nodes.filter(({ owner }) => owner.state !== 'crashed');
+    return alive[index % alive.length] as Node;
+  }
+
+  private owner(process: number): Owner {
+    return (this.nodes[process] as Node).owner;
+  }
+
+  private key(index: number): string {
+    return `${this.stage.keyPrefix}${index}`;
+  }
+}
+
+function isForLater(answer: Answer): boolean {
+  return answer.kind === 'refused' && (answer.status >= 500 || answer.code === 'in-progress');
+}
