@@ -102,7 +102,7 @@ export async function startRedis(
   }
 }
 
-const KEEPER = '"$@" & server=$!; echo "pid=$server"; read -r line; kill -9 $server';
+const KEEPER = '"$@" & server=$!; echo "pid=$server"; read -r line; kill -9 $server 2>/dev/null';
 
 async function launch(
   binary: string,

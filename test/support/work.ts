@@ -57,7 +57,7 @@ export interface WorkSetup {
   readonly route?: IdempotencyRouteOptions;
   readonly prepare?: Parameters<typeof startApp>[0]['prepare'];
   /** The handler of `POST /work`. */
-  work(job: Job): unknown;
+  readonly work: (job: Job) => unknown;
 }
 
 /** An application with one protected route. */

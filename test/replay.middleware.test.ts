@@ -1,0 +1,398 @@
+import fastifyCompress from '@fastify/compress';
+import fastifyCookie from '@fastify/cookie';
+import fastifyHelmet from '@fastify/helmet';
+import fastifySession from '@fastify/session';
+import {
+  Controller,
+  Get,
+  Header,
+  Post,
+  Req,
+  Res,
+  StreamableFile,
+  type INestApplication,
+  type Type,
+} from '@nestjs/common';
+import type { NestFastifyApplication } from '@nestjs/platform-fastify';
+import compression from 'compression';
+import cookieParser from 'cookie-parser';
+import session from 'express-session';
+import helmet from 'helmet';
+import { connect, type ClientHttp2Session, type OutgoingHttpHeaders } from 'node:http2';
+import { Readable } from 'node:stream';
+import { gunzipSync } from 'node:zlib';
+import { MemoryStorage } from '../src';
+import {
+  describePlatforms,
+  marked,
+  startApp,
+  unmarked,
+  type Kit,
+  type Mark,
+  type TestApp,
+} from './support/apps';
+import { exact, expectReplay, newKey } from './support/apps.replay';
+import { headerOf, Wire, type WireAnswer } from './support/wire';
+
+const TEXT = 'compresses well, '.repeat(100);
+
+interface CookieResponse {
+  cookie?(name: string, value: string): unknown;
+  setCookie?(name: string, value: string): unknown;
+  header(name: string, value: string): unknown;
+}
+
+function handlers(path: string, mark: Mark): Type {
+  @Controller(path)
+  class Handlers {
+    private count = 0;
+
+    @Post('json') @mark() json() {
+      return { text: TEXT };
+    }
+    @Post('small') @mark() small() {
+      return { small: true };
+    }
+    @Post('stream') @Header('Content-Type', 'text/plain') @mark() stream() {
+      return new StreamableFile(Readable.from([TEXT, TEXT]), { type: 'text/plain' });
+    }
+    @Post('cookie') @mark() cookie(@Res({ passthrough: true }) res: CookieResponse) {
+      const set = (res.setCookie ?? res.cookie)!.bind(res);
+      set('handler', `run-${++this.count}`);
+      return { set: true };
+    }
+    @Post('session') @mark() session(@Req() req: { session: Record<string, unknown> }) {
+      req.session.runs = Number(req.session.runs ?? 0) + 1;
+      return { runs: req.session.runs };
+    }
+    @Post('own-headers') @mark() ownHeaders(@Res({ passthrough: true }) res: CookieResponse) {
+      res.header('X-Request-Id', 'from the handler');
+      res.header('RateLimit-Remaining', '0');
+      res.header('X-RateLimit-Reset', '1');
+      res.header('Retry-After', '9');
+      res.header('X-Kept', 'yes');
+      return 'limited';
+    }
+    @Get('tagged') @mark() tagged() {
+      return { tagged: true };
+    }
+  }
+  return Handlers;
+}
+
+const CONTROLLERS = [handlers('marked', marked), handlers('plain', unmarked)];
+const TEED = [handlers('marked', () => marked({ complete: 'after-response' })), handlers('plain', unmarked)];
+
+type Prepare = (app: INestApplication) => unknown;
+
+const plugin = (app: INestApplication, plug: unknown, options: object = {}) =>
+  (app as NestFastifyApplication).register(plug as never, options as never);
+
+/** Starts an application for one group of tests. */
+function useApp(kit: Kit, prepare: Prepare, controllers = CONTROLLERS): { readonly current: TestApp } {
+  let app: TestApp;
+  beforeAll(async () => {
+    app = await startApp({ platform: kit.platform, storage: kit.storage(), controllers, prepare });
+  });
+  afterAll(() => app.close());
+  return {
+    get current() {
+      return app;
+    },
+  };
+}
+
+const accepts = (coding: string) => ({ headers: { 'Accept-Encoding': coding } });
+
+const textOf = (answer: WireAnswer): string =>
+  (headerOf(answer, 'content-encoding') === 'gzip' ? gunzipSync(answer.body) : answer.body).toString();
+
+describePlatforms(kit => {
+  const onExpress = kit.platform === 'express';
+
+  describe.each([
+    ['before-response', CONTROLLERS],
+    ['after-response', TEED],
+  ])('compression with complete: %s', (_complete, controllers) => {
+    const app = useApp(
+      kit,
+      nest => (onExpress ? nest.use(compression()) : plugin(nest, fastifyCompress, { encodings: ['gzip'] })),
+      controllers,
+    );
+
+    it.each(['json', 'stream'])('negotiates anew on every replay of %s', async route => {
+      const key = newKey();
+      const ask = (coding?: string) =>
+        app.current.post(`/marked/${route}`, key, coding === undefined ? {} : accepts(coding));
+      const plain = await app.current.send({ method: 'POST', path: `/plain/${route}`, ...accepts('gzip') });
+      const first = await ask('gzip');
+      expect(headerOf(first, 'content-encoding')).toBe('gzip');
+      expect(textOf(first)).toBe(textOf(plain));
+      await app.current.settled();
+      for (const [coding, got] of [
+        ['identity', undefined],
+        ['gzip', 'gzip'],
+        ['br;q=0', undefined],
+      ] as const) {
+        const replay = await ask(coding);
+        expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+        expect(headerOf(replay, 'content-encoding')).toBe(got);
+        // @fastify/compress says so only where it compresses.
+        if (onExpress || got) expect(headerOf(replay, 'vary')).toBe(headerOf(first, 'vary'));
+        expect(headerOf(replay, 'content-type')).toBe(headerOf(first, 'content-type'));
+        expect(textOf(replay)).toBe(textOf(first));
+      }
+      expect(headerOf(await ask(), 'content-encoding')).toBeUndefined();
+      expect(app.current.runs(`/marked/${route}`)).toBe(1);
+    });
+
+    it('compresses a replay of what was first asked for without compression', async () => {
+      const key = newKey();
+      const first = await app.current.post('/marked/json', key, accepts('identity'));
+      await app.current.settled();
+      const replay = await app.current.post('/marked/json', key, accepts('gzip'));
+      expect(headerOf(first, 'content-encoding')).toBeUndefined();
+      expect(headerOf(replay, 'content-encoding')).toBe('gzip');
+      expect(textOf(replay)).toBe(first.body.toString());
+    });
+  });
+
+  describe('helmet', () => {
+    const app = useApp(kit, nest => (onExpress ? nest.use(helmet()) : plugin(nest, fastifyHelmet)));
+
+    it('sets its headers on replays as well, each once', async () => {
+      const { replay } = await expectReplay(app.current, 'small');
+      expect(headerOf(replay, 'x-content-type-options')).toBe('nosniff');
+    });
+  });
+
+  describe('CORS', () => {
+    const app = useApp(kit, nest =>
+      nest.enableCors({
+        origin: ['https://a.test', 'https://b.test'],
+        credentials: true,
+        exposedHeaders: ['X-Kept'],
+      }),
+    );
+
+    it('answers the origin of the current request', async () => {
+      const key = newKey();
+      const from = (origin: string) =>
+        app.current.post('/marked/small', key, { headers: { Origin: origin } });
+      const first = await from('https://a.test');
+      const replay = await from('https://b.test');
+      expect(headerOf(first, 'access-control-allow-origin')).toBe('https://a.test');
+      expect(headerOf(replay, 'access-control-allow-origin')).toBe('https://b.test');
+      expect(headerOf(replay, 'access-control-expose-headers')).toBe('X-Kept');
+      expect(headerOf(replay, 'vary')).toBe(headerOf(first, 'vary'));
+      expect(replay.body).toEqual(first.body);
+    });
+  });
+
+  describe('cookies', () => {
+    let visits = 0;
+    const app = useApp(kit, async nest => {
+      if (!onExpress) await plugin(nest, fastifyCookie);
+      else nest.use(cookieParser());
+      nest.use(
+        (_req: unknown, res: { appendHeader(name: string, value: string): void }, next: () => void) => {
+          res.appendHeader('Set-Cookie', `visit=${++visits}`);
+          next();
+        },
+      );
+    });
+
+    it("never replays the first request's, and sends the current request's own", async () => {
+      const key = newKey();
+      const first = await app.current.post('/marked/cookie', key);
+      const replay = await app.current.post('/marked/cookie', key);
+      expect(headerOf(first, 'set-cookie')).toContain('handler=run-1');
+      expect(headerOf(first, 'set-cookie')).toContain('visit=1');
+      expect(headerOf(replay, 'set-cookie')).toBe('visit=2');
+      expect(exact(replay)).toEqual(exact(first));
+    });
+  });
+
+  describe('sessions', () => {
+    const secret = 'a secret of at least thirty-two characters';
+    const app = useApp(kit, async nest => {
+      if (onExpress) nest.use(session({ secret, resave: true, saveUninitialized: true }));
+      else {
+        await plugin(nest, fastifyCookie);
+        await plugin(nest, fastifySession, { secret, cookie: { secure: false } });
+      }
+    });
+    const sessionOf = (answer: WireAnswer) =>
+      /(?:connect\.sid|sessionId)=([^;]+)/.exec(headerOf(answer, 'set-cookie') ?? '')?.[1];
+
+    it("never hands the first request's session to whoever replays", async () => {
+      const key = newKey();
+      const first = await app.current.post('/marked/session', key);
+      const replay = await app.current.post('/marked/session', key);
+      expect(sessionOf(first)).toEqual(expect.any(String));
+      expect(sessionOf(replay)).toEqual(expect.any(String));
+      expect(sessionOf(replay)).not.toBe(sessionOf(first));
+      expect(exact(replay)).toEqual(exact(first));
+      expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+    });
+
+    it('saves the session before the client has the first answer', async () => {
+      const name = onExpress ? 'connect.sid' : 'sessionId';
+      const first = await app.current.post('/marked/session', newKey());
+      const next = await app.current.post('/marked/session', newKey(), {
+        headers: { Cookie: `${name}=${sessionOf(first)}` },
+      });
+      expect(next.body.toString()).toBe('{"runs":2}');
+    });
+  });
+
+  describe('headers of one request', () => {
+    let requests = 0;
+    const app = useApp(kit, nest =>
+      nest.use((_req: unknown, res: { setHeader(name: string, value: string): void }, next: () => void) => {
+        requests++;
+        res.setHeader('X-Request-Id', `request-${requests}`);
+        res.setHeader('RateLimit-Remaining', String(100 - requests));
+        next();
+      }),
+    );
+
+    it("are the current request's own on a replay", async () => {
+      const key = newKey();
+      await app.current.post('/marked/own-headers', key);
+      const replay = await app.current.post('/marked/own-headers', key);
+      expect(headerOf(replay, 'x-request-id')).toBe('request-2');
+      expect(headerOf(replay, 'ratelimit-remaining')).toBe('98');
+      expect(headerOf(replay, 'x-ratelimit-reset')).toBeUndefined();
+      expect(headerOf(replay, 'retry-after')).toBeUndefined();
+      expect(headerOf(replay, 'x-kept')).toBe('yes');
+      expect(headerOf(replay, 'date')).toEqual(expect.any(String));
+    });
+  });
+
+  describe('access logs', () => {
+    const log: string[] = [];
+    const app = useApp(kit, nest =>
+      nest.use(
+        (
+          _req: unknown,
+          res: { statusCode: number; on(event: 'finish', listener: () => void): void },
+          next: () => void,
+        ) => {
+          res.on('finish', () => log.push(String(res.statusCode)));
+          next();
+        },
+      ),
+    );
+
+    it('tell the stored status of a replay, once', async () => {
+      const key = newKey();
+      await app.current.post('/marked/small', key);
+      await app.current.post('/marked/small', key);
+      expect(log).toEqual(['201', '201']);
+    });
+  });
+
+  describe('connections', () => {
+    const app = useApp(kit, () => undefined);
+
+    it('replays an ETag, also to a client that knows it', async () => {
+      const { first } = await expectReplay(app.current, 'tagged', { method: 'GET' });
+      const key = newKey();
+      const tag = headerOf(first, 'etag') ?? '"none"';
+      const ask = () =>
+        app.current.post('/marked/tagged', key, { method: 'GET', headers: { 'If-None-Match': tag } });
+      expect(exact(await ask())).toEqual(exact(await ask()));
+    });
+
+    it('replays answers to HEAD without their body and with its length', async () => {
+      const key = newKey();
+      const ask = () => app.current.post('/marked/tagged', key, { method: 'HEAD' });
+      const plain = await app.current.send({ method: 'HEAD', path: '/plain/tagged' });
+      const [first, replay] = [await ask(), await ask()];
+      expect(exact(first)).toEqual(exact(plain));
+      expect(exact(replay)).toEqual(exact(first));
+      expect(headerOf(replay, 'content-length')).toBe(headerOf(plain, 'content-length'));
+      expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+    });
+
+    it('keeps a connection alive through first answers, replays and refusals', async () => {
+      const wire = await Wire.open(app.current.port);
+      const statuses: number[] = [];
+      for (const key of ['alive', 'alive', '', 'alive']) {
+        wire.send({ path: '/marked/small', headers: { 'Idempotency-Key': key } });
+        statuses.push((await wire.receive()).status);
+      }
+      expect(statuses).toEqual([201, 201, 400, 201]);
+      await wire.abort();
+    });
+
+    it('answers pipelined requests in order, replays included', async () => {
+      const wire = await Wire.open(app.current.port);
+      const first = await app.current.post('/marked/json', 'pipelined');
+      for (const [path, key] of [
+        ['/marked/stream', 'pipelined-1'],
+        ['/marked/json', 'pipelined'],
+        ['/marked/small', 'pipelined-2'],
+        ['/plain/small', ''],
+        ['/marked/json', 'pipelined'],
+      ] as const) {
+        wire.send({ path, headers: { 'Idempotency-Key': key } });
+      }
+      const bodies: string[] = [];
+      for (let index = 0; index < 5; index++) bodies.push((await wire.receive()).body.toString());
+      const json = first.body.toString();
+      expect(bodies).toEqual([TEXT + TEXT, json, '{"small":true}', '{"small":true}', json]);
+      await wire.abort();
+    });
+  });
+});
+
+describe('HTTP/2 on Fastify', () => {
+  let app: TestApp;
+  let client: ClientHttp2Session;
+  const warnings: Error[] = [];
+  const warned = (warning: Error) => warnings.push(warning);
+
+  beforeAll(async () => {
+    process.on('warning', warned);
+    app = await startApp({
+      platform: 'fastify',
+      storage: new MemoryStorage(),
+      controllers: CONTROLLERS,
+      fastify: { http2: true } as never,
+    });
+    client = connect(`http://127.0.0.1:${app.port}`);
+  });
+  afterAll(async () => {
+    process.off('warning', warned);
+    client.close();
+    await app.close();
+  });
+
+  const ask = (path: string, key: string) =>
+    new Promise<{ headers: OutgoingHttpHeaders; body: string }>((resolve, reject) => {
+      const head = { ':method': 'POST', ':path': path, 'idempotency-key': key };
+      const stream = client.request(head, { endStream: true });
+      let headers: OutgoingHttpHeaders = {};
+      const chunks: Buffer[] = [];
+      stream.on('response', received => (headers = { ...received }));
+      stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+      stream.on('end', () => resolve({ headers, body: Buffer.concat(chunks).toString('latin1') }));
+      stream.on('error', reject);
+    });
+
+  it.each(['json', 'small', 'stream'])('replays %s', async route => {
+    const key = newKey();
+    const plain = await ask(`/plain/${route}`, key);
+    const first = await ask(`/marked/${route}`, key);
+    const replay = await ask(`/marked/${route}`, key);
+    for (const { headers } of [plain, first, replay]) {
+      delete headers.date;
+      delete headers['content-length'];
+    }
+    expect(first).toEqual(plain);
+    expect(replay).toEqual({ ...first, headers: { ...first.headers, 'idempotent-replayed': 'true' } });
+    expect(warnings.map(({ message }) => message)).toEqual([]);
+  });
+});

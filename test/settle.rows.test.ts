@@ -1,0 +1,514 @@
+import {
+  BadRequestException,
+  Body,
+  Controller,
+  createParamDecorator,
+  Injectable,
+  ParseIntPipe,
+  Post,
+  Res,
+  RequestTimeoutException,
+  ServiceUnavailableException,
+  UseInterceptors,
+  type CallHandler,
+  type ExecutionContext,
+  type NestInterceptor,
+} from '@nestjs/common';
+import type { ServerResponse } from 'node:http';
+import { catchError, defer, from, map, Observable, of, retry, tap, throwError, timeout, TimeoutError } from 'rxjs';
+import { IdempotencyLease, type Lease } from '../src';
+import { describeApps, marked, startApp, type TestApp } from './support/apps';
+import { exact, newKey } from './support/apps.replay';
+import { Gate } from './support/apps.storage';
+import { headerOf, type WireAnswer } from './support/wire';
+
+/** What the handler of one test waits for, and how often handlers ran. */
+let gate: Gate;
+let runs: number;
+
+beforeEach(() => {
+  gate = new Gate();
+  runs = 0;
+});
+
+/** The interceptor of NestJS' documentation. */
+@Injectable()
+class TimeoutInterceptor implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(
+      timeout(30),
+      catchError(error =>
+        throwError(() => (error instanceof TimeoutError ? new RequestTimeoutException() : (error as Error))),
+      ),
+    );
+  }
+}
+
+@Injectable()
+class TimeoutWithFallback implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(timeout({ each: 30, with: () => of({ fallback: true }) }));
+  }
+}
+
+@Injectable()
+class TimeoutAndRetry implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(timeout(30), retry(1));
+  }
+}
+
+@Injectable()
+class Refuse implements NestInterceptor {
+  intercept(): Observable<unknown> {
+    return throwError(() => new BadRequestException('by an interceptor'));
+  }
+}
+
+@Injectable()
+class ThrowAfterwards implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(
+      map(() => {
+        throw new ServiceUnavailableException('after the handler');
+      }),
+    );
+  }
+}
+
+@Injectable()
+class RefuseAfterwards implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(
+      map(() => {
+        throw new BadRequestException('after the handler');
+      }),
+    );
+  }
+}
+
+@Injectable()
+class ThrowAfterwardsAndRetry implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(
+      map(() => {
+        throw new Error('after the handler');
+      }),
+      retry(3),
+    );
+  }
+}
+
+@Injectable()
+class Retry implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(retry(3));
+  }
+}
+
+const Refused = createParamDecorator(() => {
+  throw new BadRequestException('by a parameter decorator');
+});
+
+const fails = (status: number) =>
+  Object.assign(new ServiceUnavailableException(), { getStatus: () => status });
+
+@Controller('rows')
+class RowsController {
+  @Post('pipe') @marked() pipe(@Body('n', ParseIntPipe) n: number) {
+    runs++;
+    return { n };
+  }
+  @Post('parameter') @marked() parameter(@Refused() _refused: unknown) {
+    runs++;
+  }
+  @Post('inner-refusal') @UseInterceptors(Refuse) @marked() innerRefusal() {
+    runs++;
+  }
+
+  @Post('timeout-outside') @marked() @UseInterceptors(TimeoutInterceptor) async timeoutOutside() {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+  @Post('timeout-inside') @UseInterceptors(TimeoutInterceptor) @marked() async timeoutInside() {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+  @Post('timeout-then-throws') @marked() @UseInterceptors(TimeoutInterceptor) async timeoutThenThrows() {
+    runs++;
+    await gate.pass();
+    throw new ServiceUnavailableException();
+  }
+  @Post('timeout-then-refuses') @marked() @UseInterceptors(TimeoutInterceptor) async timeoutThenRefuses() {
+    runs++;
+    await gate.pass();
+    throw new BadRequestException();
+  }
+  @Post('timeout-of-passthrough') @marked() @UseInterceptors(TimeoutInterceptor)
+  async timeoutOfPassthrough(@Res({ passthrough: true }) _res: unknown) {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+  @Post('timeout-with-fallback') @marked() @UseInterceptors(TimeoutWithFallback) async timeoutWithFallback() {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+  @Post('timeout-of-observable') @marked() @UseInterceptors(TimeoutInterceptor) timeoutOfObservable() {
+    runs++;
+    return from(gate.pass());
+  }
+  @Post('timeout-before-observable') @marked() @UseInterceptors(TimeoutInterceptor)
+  async timeoutBeforeObservable() {
+    runs++;
+    await gate.pass();
+    return of({ done: true });
+  }
+  @Post('timeout-and-retry') @marked() @UseInterceptors(TimeoutAndRetry) async timeoutAndRetry() {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+
+  @Post('slow') @marked() async slow() {
+    runs++;
+    await gate.pass();
+    return { done: true };
+  }
+
+  @Post('throws-afterwards') @marked() @UseInterceptors(ThrowAfterwards) throwsAfterwards() {
+    runs++;
+    return { done: true };
+  }
+  @Post('refuses-afterwards') @marked() @UseInterceptors(RefuseAfterwards) refusesAfterwards() {
+    runs++;
+    return { done: true };
+  }
+  @Post('retried-afterwards') @marked() @UseInterceptors(ThrowAfterwardsAndRetry) retriedAfterwards() {
+    runs++;
+    return { done: true };
+  }
+  @Post('returns-503') @marked() returns503(@Res({ passthrough: true }) res: { status(code: number): unknown }) {
+    runs++;
+    res.status(503);
+    return { later: true };
+  }
+  @Post('answers-429') @marked() async answers429(@Res() res: ServerResponse & { raw?: ServerResponse; hijack?(): void }) {
+    runs++;
+    res.hijack?.();
+    const raw = res.raw ?? res;
+    raw.statusCode = 429;
+    raw.end('slow down');
+  }
+  @Post('breaks-off') @marked() async breaksOff(@Res() res: ServerResponse & { raw?: ServerResponse; hijack?(): void }) {
+    runs++;
+    (res.raw ?? res).write('begun');
+    throw new Error('in the middle');
+  }
+
+  @Post('effect-then-500') @marked() async effectThen500(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw new Error('after the effect');
+  }
+  @Post('effect-then-429') @marked({ settle: 'keep-errors' }) async effectThen429(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw fails(429);
+  }
+  @Post('effect-then-400') @marked() async effectThen400(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw new BadRequestException();
+  }
+  @Post('effect-then-retry') @UseInterceptors(Retry) @marked() async effectThenRetry(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw new Error('after the effect');
+  }
+  @Post('effect-then-outer-retry') @marked() @UseInterceptors(Retry)
+  async effectThenOuterRetry(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw new Error('after the effect');
+  }
+  @Post('hold-errors-and-retry') @marked({ settle: 'hold-errors' }) @UseInterceptors(Retry) holdErrorsAndRetry() {
+    runs++;
+    throw new ServiceUnavailableException('only once');
+  }
+
+  @Post('throws') @marked() throws(@Body('status') status: number) {
+    runs++;
+    throw fails(status);
+  }
+  @Post('keep-errors') @marked({ settle: 'keep-errors' }) keepErrors() {
+    runs++;
+    throw fails(500);
+  }
+  @Post('hold-errors') @marked({ settle: 'hold-errors' }) holdErrors() {
+    runs++;
+    throw fails(500);
+  }
+  @Post('own-policy') @marked({ settle: ({ status }) => (status === 404 ? 'release' : 'keep') }) ownPolicy() {
+    runs++;
+    throw fails(404);
+  }
+  @Post('broken-policy')
+  @marked({
+    settle: () => {
+      throw new Error('broken policy');
+    },
+  })
+  brokenPolicy() {
+    runs++;
+    return { kept: true };
+  }
+  @Post('inner-retry') @UseInterceptors(Retry) @marked() innerRetry() {
+    runs++;
+    return defer(() => (runs < 3 ? throwError(() => new Error('not yet')) : of({ runs }))).pipe(tap());
+  }
+}
+
+describeApps(kit => {
+  let app: TestApp;
+
+  beforeAll(async () => {
+    app = await startApp({ platform: kit.platform, storage: kit.storage(), controllers: [RowsController] });
+  });
+  afterAll(() => app.close());
+
+  const ask = (route: string, key: string, body?: object) =>
+    app.post(`/rows/${route}`, key, body === undefined ? {} : { body });
+
+  const codeOf = ({ body }: WireAnswer): unknown => JSON.parse(body.toString()).code;
+
+  describe('the handler was never entered', () => {
+    it('frees the key where a pipe refuses, so that a corrected body runs', async () => {
+      const key = newKey();
+      const refused = await ask('pipe', key, { n: 'one' });
+      await app.settled();
+      const corrected = await ask('pipe', key, { n: 1 });
+      expect([refused.status, corrected.status, runs]).toEqual([400, 201, 1]);
+    });
+
+    it.each(['parameter', 'inner-refusal'])('frees the key: %s', async route => {
+      const key = newKey();
+      const answers = [await ask(route, key), await ask(route, key)];
+      expect(answers.map(({ status }) => status)).toEqual([400, 400]);
+      expect(answers.map(answer => headerOf(answer, 'idempotent-replayed'))).toEqual([undefined, undefined]);
+      expect(runs).toBe(0);
+      expect(app.events.at(-1)?.name).toBe('released');
+    });
+  });
+
+  describe('the answer ended while the handler ran on', () => {
+    it.each(['timeout-outside', 'timeout-inside', 'timeout-of-passthrough'])(
+      'holds the key once it has returned, and never frees it before: %s',
+      async route => {
+        const key = newKey();
+        const first = await ask(route, key);
+        const meanwhile = await ask(route, key);
+        gate.release();
+        await app.settled();
+        const afterwards = await ask(route, key);
+        expect([first.status, meanwhile.status, afterwards.status]).toEqual([408, 409, 409]);
+        expect([codeOf(meanwhile), codeOf(afterwards)]).toEqual(['in-progress', 'outcome-not-stored']);
+        expect(JSON.parse(afterwards.body.toString()).originalStatus).toBe(408);
+        expect(runs).toBe(1);
+      },
+    );
+
+    it('holds the key of a fallback that was given in its place', async () => {
+      const key = newKey();
+      const first = await ask('timeout-with-fallback', key);
+      gate.release();
+      await app.settled();
+      expect(first.body.toString()).toBe('{"fallback":true}');
+      await expectHeldKey('timeout-with-fallback', key, 'outcome-not-stored');
+    });
+
+    it('frees the key once it has thrown a 5xx', async () => {
+      const key = newKey();
+      const first = await ask('timeout-then-throws', key);
+      expect(codeOf(await ask('timeout-then-throws', key))).toBe('in-progress');
+      gate.release();
+      await app.settled();
+      const second = await ask('timeout-then-throws', key);
+      expect([first.status, second.status, runs]).toEqual([408, 503, 2]);
+    });
+
+    it('holds the key once it has thrown a final error, which no client has seen', async () => {
+      const key = newKey();
+      await ask('timeout-then-refuses', key);
+      gate.release();
+      await app.settled();
+      await expectHeldKey('timeout-then-refuses', key, 'outcome-unknown');
+    });
+
+    it('holds the key of an Observable that was given up: nobody knows how much it did', async () => {
+      const key = newKey();
+      const first = await ask('timeout-of-observable', key);
+      await app.settled();
+      expect(first.status).toBe(408);
+      await expectHeldKey('timeout-of-observable', key, 'outcome-unknown');
+      gate.release();
+    });
+
+    it('holds the key of an Observable that came too late to be subscribed to', async () => {
+      const key = newKey();
+      await ask('timeout-before-observable', key);
+      gate.release();
+      await app.settled();
+      const { status } = await ask('timeout-before-observable', key);
+      expect([status, runs]).toEqual([409, 1]);
+    });
+
+    it('does not run a second handler beside the first for an outer retry()', async () => {
+      const key = newKey();
+      const first = await ask('timeout-and-retry', key);
+      expect([first.status, codeOf(first)]).toEqual([409, 'in-progress']);
+      expect(headerOf(first, 'retry-after')).toBe('1');
+      gate.release();
+      await app.settled();
+      await expectHeldKey('timeout-and-retry', key, 'outcome-not-stored');
+    });
+
+    if (kit.platform === 'fastify') {
+      it("holds the key after Fastify's own handlerTimeout", async () => {
+        const timed = await startApp({
+          platform: 'fastify',
+          storage: kit.storage(),
+          controllers: [RowsController],
+          fastify: { handlerTimeout: 30 } as never,
+        });
+        const first = await timed.post('/rows/slow', 'timed-out');
+        expect(first.status).toBe(503);
+        gate.release();
+        await timed.settled();
+        const retried = await timed.post('/rows/slow', 'timed-out');
+        expect([retried.status, codeOf(retried), runs]).toEqual([409, 'outcome-not-stored', 1]);
+        await timed.close();
+      });
+    }
+  });
+
+  describe('the handler returned, and the client got an error all the same', () => {
+    it.each([
+      ['throws-afterwards', 503],
+      ['returns-503', 503],
+      ['answers-429', 429],
+    ])('holds the key: %s', async (route, status) => {
+      const key = newKey();
+      expect((await ask(route, key)).status).toBe(status);
+      await expectHeldKey(route, key, 'outcome-not-stored');
+    });
+
+    it('keeps a final answer that an outer interceptor made of it', async () => {
+      const key = newKey();
+      const [first, replay] = [await ask('refuses-afterwards', key), await ask('refuses-afterwards', key)];
+      expect(first.status).toBe(400);
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(1);
+    });
+
+    it('does not run again for an outer retry()', async () => {
+      const key = newKey();
+      const first = await ask('retried-afterwards', key);
+      expect([first.status, codeOf(first)]).toEqual([409, 'outcome-not-stored']);
+      expect(headerOf(first, 'content-type')).toContain('application/problem+json');
+      await expectHeldKey('retried-afterwards', key, 'outcome-not-stored');
+    });
+
+    it('holds the key of a handler that threw after it had begun to answer', async () => {
+      const key = newKey();
+      const first = await ask('breaks-off', key);
+      expect(first.body.toString()).toBe('begun');
+      await expectHeldKey('breaks-off', key, 'outcome-unknown');
+    });
+  });
+
+  describe('the effect has begun', () => {
+    it.each(['effect-then-500', 'effect-then-429', 'effect-then-retry', 'effect-then-outer-retry'])(
+      'holds the key after an error: %s',
+      async route => {
+        const key = newKey();
+        const { status } = await ask(route, key);
+        expect(status).toBe(route === 'effect-then-429' ? 429 : 500);
+        await expectHeldKey(route, key, 'outcome-unknown');
+      },
+    );
+
+    it('keeps a final answer', async () => {
+      const key = newKey();
+      const [first, replay] = [await ask('effect-then-400', key), await ask('effect-then-400', key)];
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(1);
+    });
+  });
+
+  describe('the handler threw', () => {
+    it.each([408, 425, 429, 500, 502, 503, 504, 599])('frees the key after %d', async status => {
+      const key = newKey();
+      const answers = [await ask('throws', key, { status }), await ask('throws', key, { status })];
+      expect(answers.map(answer => answer.status)).toEqual([status, status]);
+      expect(runs).toBe(2);
+    });
+
+    it.each([400, 401, 403, 404, 409, 410, 412, 422, 423, 451])('keeps %d', async status => {
+      const key = newKey();
+      const [first, replay] = [await ask('throws', key, { status }), await ask('throws', key, { status })];
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(1);
+    });
+
+    it("keeps a 500 with 'keep-errors'", async () => {
+      const key = newKey();
+      const [first, replay] = [await ask('keep-errors', key), await ask('keep-errors', key)];
+      expect(first.status).toBe(500);
+      expect(exact(replay)).toEqual(exact(first));
+    });
+
+    it("holds the key with 'hold-errors'", async () => {
+      const key = newKey();
+      expect((await ask('hold-errors', key)).status).toBe(500);
+      await expectHeldKey('hold-errors', key, 'outcome-unknown');
+    });
+
+    it("gives an outer retry() the same error again with 'hold-errors'", async () => {
+      const key = newKey();
+      expect((await ask('hold-errors-and-retry', key)).status).toBe(503);
+      await expectHeldKey('hold-errors-and-retry', key, 'outcome-unknown');
+    });
+
+    it("asks the route's own policy", async () => {
+      const key = newKey();
+      await ask('own-policy', key);
+      await ask('own-policy', key);
+      expect(runs).toBe(2);
+    });
+
+    it('does by default what a broken policy does not decide', async () => {
+      const key = newKey();
+      const [first, replay] = [await ask('broken-policy', key), await ask('broken-policy', key)];
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(1);
+    });
+
+    it('lets an inner retry() run it again, and keeps what came of it', async () => {
+      const key = newKey();
+      const first = await ask('inner-retry', key);
+      const replay = await ask('inner-retry', key);
+      expect(first.body.toString()).toBe('{"runs":3}');
+      expect(exact(replay)).toEqual(exact(first));
+    });
+  });
+
+  async function expectHeldKey(route: string, key: string, code: string): Promise<void> {
+    const retried = await ask(route, key);
+    expect([retried.status, codeOf(retried)]).toEqual([409, code]);
+    expect(runs).toBe(1);
+  }
+});
