@@ -8,6 +8,8 @@ import { ask, askUntilFinal, brief, eventually, Ledger, startWork, type WorkSetu
 
 /* Rows that somebody else has written. Whoever cannot read a record runs nothing: no letter allows it. */
 
+jest.setTimeout(20_000);
+
 interface Damage {
   readonly name: string;
   do(redis: Redis, row: string): Promise<unknown>;

@@ -19,6 +19,8 @@ import {
  * happens only under its letter, which is named.
  */
 
+jest.setTimeout(20_000);
+
 /** Above all that one storage call may add, on a busy machine. */
 const PATIENCE_MS = STORAGE_TIMEOUT_MS + 1_500;
 
@@ -80,10 +82,10 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
   });
 
   describeOwnRedis('a Redis that', () => {
-    it.each(FAULTS)('$name before the claim: 503, no run, and all is well afterwards', async ({ begin }) => {
+    it.each(FAULTS)('$name before the claim: 503, no run, and all is well afterwards', async fault => {
       const app = await start({ options: LONG_LEASE });
       gate.open();
-      await begin(redis);
+      await fault.begin(redis);
       const refused = await ask(app, 'before');
       const runs = ledger.count('before');
       await redis.recover();
@@ -118,11 +120,11 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
       expect(ledger.count('complete')).toBe(1);
     });
 
-    it.each(FAULTS)('$name for a part of the run: nobody notices', async ({ begin }) => {
+    it.each(FAULTS)('$name for a part of the run: nobody notices', async fault => {
       const app = await start({ options: { lease: '2s' } });
       const first = askUntilFinal(app, 'part');
       await gate.reached();
-      await begin(redis);
+      await fault.begin(redis);
       await new Promise(resolve => setTimeout(resolve, 50));
       await redis.recover();
       gate.open();
@@ -195,7 +197,10 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
       await lost;
 
       expect(brief(own)).toBe('201');
-      const replays = [await askUntilFinal(app, 'lost-complete'), await askUntilFinal(other, 'lost-complete')];
+      const replays = [
+        await askUntilFinal(app, 'lost-complete'),
+        await askUntilFinal(other, 'lost-complete'),
+      ];
       expect(replays.map(brief)).toEqual(['201 replay', '201 replay']);
       expect(replays.map(({ text }) => text)).toEqual([own.text, own.text]);
       expect(ledger.count('lost-complete')).toBe(1);

@@ -1,0 +1,358 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Lease } from '../src';
+import type { TestApp } from './support/apps';
+import { FaultyRedis } from './support/faulty-redis';
+import { Gate } from './fixtures/gate';
+import { describeOwnRedis } from './support/redis';
+import { describeStorages } from './support/storages';
+import {
+  ask,
+  askUntilFinal,
+  brief,
+  eventually,
+  Ledger,
+  LEASE_MS,
+  startWork,
+  type Job,
+  type WorkSetup,
+} from './support/work';
+
+/*
+ * What a claim is worth while its handler runs. Letter (c): the owner lived but could not extend for one lease, or passed
+ * `maxLease`. Letter (e): the storage lost the row.
+ */
+
+jest.setTimeout(20_000);
+
+const ledger = new Ledger();
+beforeEach(() => ledger.clear());
+afterAll(() => ledger.remove());
+
+/** What the handler thinks of its lease. */
+function opinion({ lease }: Job, signal: AbortSignal = lease.signal): { held: boolean; aborted: boolean } {
+  return { held: isHeld(lease), aborted: signal.aborted };
+}
+
+function isHeld(lease: Lease): boolean {
+  try {
+    lease.assertHeld();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function block(ms: number): void {
+  const until = performance.now() + ms;
+  while (performance.now() < until);
+}
+
+function losses(app: TestApp): (string | undefined)[] {
+  return app.events.filter(({ name }) => name === 'lease-lost').map(({ code }) => code);
+}
+
+describeStorages('A lease', kit => {
+  let app: TestApp | undefined;
+  const start = async (setup: Pick<WorkSetup, 'work'> & Partial<WorkSetup>): Promise<TestApp> => {
+    app = await startWork({ storage: await kit.storage(), ...setup });
+    return app;
+  };
+  afterEach(() => app?.close());
+
+  it('is extended while its handler runs, so nobody overtakes it', async () => {
+    const app = await start({
+      work: async job => {
+        ledger.write(job.key);
+        await delay(3 * LEASE_MS);
+        return opinion(job);
+      },
+    });
+    const first = ask(app, 'extended');
+    const meanwhile: string[] = [];
+    await eventually('the handler runs', () => ledger.count('extended') === 1);
+    for (let asked = 0; asked < 12; asked++) {
+      meanwhile.push(brief(await ask(app, 'extended')));
+      await delay(60);
+    }
+
+    expect(new Set(meanwhile)).toEqual(new Set(['409 in-progress']));
+    expect(JSON.parse((await first).text)).toEqual({ held: true, aborted: false });
+    expect(ledger.count('extended')).toBe(1);
+    expect(losses(app)).toEqual([]);
+  });
+
+  it('is lost after a blocked event loop, and its client still gets its answer: letter (c)', async () => {
+    const app = await start({
+      work: async job => {
+        const { signal } = job.lease;
+        block(1.2 * LEASE_MS);
+        const atOnce = opinion(job);
+        await delay(20);
+        return { atOnce, later: opinion(job, signal) };
+      },
+    });
+    const answer = await ask(app, 'blocked');
+    const lost = { held: false, aborted: true };
+
+    expect(JSON.parse(answer.text)).toEqual({ atOnce: lost, later: lost });
+    expect(losses(app)).toEqual(['lapsed']);
+    // Nobody took the key, so the outcome is kept.
+    expect(brief(await ask(app, 'blocked'))).toBe('201 replay');
+  });
+
+  it('keeps a handler from beginning past its deadline, and frees the key', async () => {
+    let blockMs = 1.2 * LEASE_MS;
+    const app = await start({
+      storage: await blockingAfterCreate(kit, () => block(blockMs)),
+      work: ({ key }) => ledger.write(key),
+    });
+    const late = await ask(app, 'too-late');
+    expect(brief(late)).toBe('503 lease-lost');
+    expect(late.retryAfter).toBe('1');
+    expect(ledger.count('too-late')).toBe(0);
+    blockMs = 0;
+    expect(brief(await askUntilFinal(app, 'too-late'))).toBe('201');
+    expect(ledger.count('too-late')).toBe(1);
+  });
+
+  it.each([
+    ['rerun', '201'],
+    ['hold', '409 outcome-unknown'],
+  ] as const)(
+    "ends at maxLease: letter (c) with whenLeaseLapses: '%s', a retry gets %s",
+    async (whenLeaseLapses, retry) => {
+      const gate = new Gate();
+      const app = await start({
+        options: { maxLease: LEASE_MS + 50, whenLeaseLapses },
+        work: async job => {
+          ledger.write(job.key);
+          if (ledger.count(job.key) > 1) return 'second';
+          const { signal } = job.lease;
+          await new Promise(resolve => signal.addEventListener('abort', resolve));
+          await gate.pass();
+          return 'first';
+        },
+      });
+      const first = ask(app, 'max');
+      await gate.reached();
+      const second = await askUntilFinal(app, 'max');
+      gate.open();
+
+      expect(brief(second)).toBe(retry);
+      expect((await first).text).toBe('first');
+      expect(ledger.count('max')).toBe(retry === '201' ? 2 : 1);
+      expect(losses(app)).toContain('lapsed');
+      expect(app.events.filter(({ name }) => name === 'storage-error')).toEqual([]);
+      // The stale owner changed nothing of the second's; the outcome of one that was held is known by now.
+      expect((await ask(app, 'max')).text).toBe(retry === '201' ? 'second' : 'first');
+    },
+  );
+
+  it('holds the key once the effect has begun, whatever the handler then throws', async () => {
+    const app = await start({
+      work: async ({ key, lease }) => {
+        await lease.effectBegins();
+        ledger.write(key);
+        throw new Error('The bank answered with nonsense.');
+      },
+    });
+    expect((await ask(app, 'marked')).status).toBe(500);
+    expect(brief(await ask(app, 'marked'))).toBe('409 outcome-unknown');
+    expect(ledger.count('marked')).toBe(1);
+  });
+
+  it('gives downstream keys that are the same on every attempt of the same request', async () => {
+    const keys: string[][] = [];
+    const app = await start({
+      work: ({ lease }) => {
+        keys.push([lease.downstreamKey('charge'), lease.downstreamKey('mail')]);
+        throw new Error('Try again.');
+      },
+    });
+    await ask(app, 'downstream');
+    await ask(app, 'downstream');
+    await ask(app, 'downstream', { amount: 2 });
+    const [first, again, other] = keys as [string[], string[], string[]];
+
+    expect(again).toEqual(first);
+    expect(new Set([...first, ...other]).size).toBe(4);
+    expect(first[0]).toMatch(/^[\w-]{32}$/);
+  });
+});
+
+/** The storage of the kit, with a pause between its answer and the engine's reading of it. */
+async function blockingAfterCreate(
+  kit: { storage(): Promise<WorkSetup['storage']> },
+  pause: () => void,
+): Promise<WorkSetup['storage']> {
+  const storage = await kit.storage();
+  const create = storage.create.bind(storage);
+  storage.create = async (...args) => {
+    const found = await create(...args);
+    pause();
+    return found;
+  };
+  return storage;
+}
+
+describeOwnRedis('A lease over Redis', () => {
+  let redis: FaultyRedis;
+  const apps: TestApp[] = [];
+  const start = async (setup: Pick<WorkSetup, 'work'> & Partial<WorkSetup>): Promise<TestApp> => {
+    const storage = setup.storage ?? (await redis.storage('a client that fails fast'));
+    const app = await startWork({ ...setup, storage });
+    apps.push(app);
+    return app;
+  };
+  beforeAll(async () => {
+    redis = await FaultyRedis.start();
+  });
+  afterEach(async () => {
+    await redis.recover();
+    await Promise.all(apps.splice(0).map(app => app.close()));
+    await redis.heal();
+  });
+  afterAll(() => redis.stop());
+
+  it('costs a short request nothing: two calls, and no extension', async () => {
+    const app = await start({ work: () => 'done' });
+    await ask(app, 'warm-up');
+    await redis.admin.config('RESETSTAT');
+    await ask(app, 'short');
+    const { evalsha, eval: evals } = await redis.calls();
+    expect({ evalsha, evals }).toEqual({ evalsha: 2, evals: undefined });
+  });
+
+  it('outlives a failed extension, which is tried again before the deadline', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async job => {
+        ledger.write(job.key);
+        await gate.pass();
+        return opinion(job);
+      },
+    });
+    const first = askUntilFinal(app, 'retried');
+    await gate.reached();
+    redis.proxy.cutOff();
+    await eventually('an extension fails', () => app.events.some(({ operation }) => operation === 'extend'));
+    redis.proxy.resume();
+    await delay(2 * LEASE_MS);
+    expect(brief(await ask(app, 'retried'))).toBe('409 in-progress');
+    gate.open();
+
+    expect(JSON.parse((await first).text)).toEqual({ held: true, aborted: false });
+    expect(losses(app)).toEqual([]);
+    expect(ledger.count('retried')).toBe(1);
+  });
+
+  it('is lost when the storage is away for longer: letter (c)', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async job => {
+        ledger.write(job.key);
+        const { signal } = job.lease;
+        await gate.pass();
+        return opinion(job, signal);
+      },
+    });
+    const first = askUntilFinal(app, 'away');
+    await gate.reached();
+    redis.proxy.cutOff();
+    await eventually('the lease is lost', () => losses(app).length > 0);
+    redis.proxy.resume();
+    gate.open();
+
+    expect(JSON.parse((await first).text)).toEqual({ held: false, aborted: true });
+    expect(losses(app)).toEqual(['lapsed']);
+    expect(brief(await askUntilFinal(app, 'away'))).toBe('201 replay');
+    expect(ledger.count('away')).toBe(1);
+  });
+
+  it('claims a row again that Redis lost, if nobody was faster: letter (e)', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async job => {
+        ledger.write(job.key);
+        await gate.pass();
+        return opinion(job);
+      },
+    });
+    const first = askUntilFinal(app, 'flushed');
+    await gate.reached();
+    await redis.admin.flushall();
+    await eventually('the row is back', async () => (await redis.admin.dbsize()) === 1);
+    expect(brief(await ask(app, 'flushed'))).toBe('409 in-progress');
+    gate.open();
+
+    expect(JSON.parse((await first).text)).toEqual({ held: true, aborted: false });
+    expect(brief(await ask(app, 'flushed'))).toBe('201 replay');
+    expect(ledger.count('flushed')).toBe(1);
+  });
+
+  it('keeps a marked effect marked when its lost row is claimed again', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async ({ lease }) => {
+        await lease.effectBegins();
+        await gate.pass();
+      },
+    });
+    const first = askUntilFinal(app, 'marked');
+    await gate.reached();
+    expect(Number(await redis.field('o'))).toBeGreaterThan(0);
+    await redis.admin.flushall();
+    await eventually('the row is back', async () => (await redis.admin.dbsize()) === 1);
+    expect(Number(await redis.field('o'))).toBeGreaterThan(0);
+    gate.open();
+    await first;
+  });
+
+  it('belongs to who claimed the lost row first: the stale owner changes nothing: letter (e)', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async job => {
+        ledger.write(job.key);
+        if (ledger.count(job.key) > 1) return 'second';
+        const { signal } = job.lease;
+        await gate.pass();
+        return { first: opinion(job, signal) };
+      },
+    });
+    const first = askUntilFinal(app, 'taken');
+    await gate.reached();
+    await redis.admin.flushall();
+    expect((await ask(app, 'taken')).text).toBe('second');
+    await eventually('the loss is noticed', () => losses(app).length > 0);
+    gate.open();
+
+    expect(JSON.parse((await first).text)).toEqual({ first: { held: false, aborted: true } });
+    expect(losses(app)).toEqual(['taken']);
+    const replay = await ask(app, 'taken');
+    expect([brief(replay), replay.text]).toEqual(['201 replay', 'second']);
+    expect(ledger.count('taken')).toBe(2);
+  });
+
+  it('lets no effect begin while Redis is away', async () => {
+    const gate = new Gate();
+    const app = await start({
+      work: async ({ key, lease }) => {
+        await gate.pass();
+        await lease.effectBegins();
+        ledger.write(key);
+      },
+    });
+    const first = ask(app, 'no-effect');
+    await gate.reached();
+    redis.proxy.cutOff();
+    gate.open();
+    const answer = await first;
+    redis.proxy.resume();
+
+    expect(brief(answer)).toBe('503 storage-unavailable');
+    expect(answer.retryAfter).toBe('1');
+    expect(ledger.count('no-effect')).toBe(0);
+    expect(brief(await askUntilFinal(app, 'no-effect'))).toBe('201');
+    expect(ledger.count('no-effect')).toBe(1);
+  });
+});
