@@ -1,0 +1,284 @@
+import { Controller, Inject, Injectable, Module, Post, type DynamicModule } from '@nestjs/common';
+import {
+  Idempotent,
+  IdempotencyConfigurationError,
+  IdempotencyModule,
+  IdempotencyService,
+  MemoryStorage,
+  RedisStorage,
+  type IdempotencyEvent,
+  type IdempotencyModuleOptions,
+  type IdempotencyOptionsFactory,
+  type IdempotencyStorage,
+} from '../src';
+import { Gate } from './fixtures/gate';
+import { closeAfterEach, moduleOf, PLATFORMS, start, startProtected } from './support/running-app';
+
+@Controller()
+class PaymentsController {
+  private runs = 0;
+
+  @Post()
+  @Idempotent()
+  create() {
+    return { run: ++this.runs };
+  }
+}
+
+const KEY_HEADER = { 'X-Key': 'k' };
+const OPTIONS: IdempotencyModuleOptions = { scope: false, headerName: 'X-Key', replayedHeader: 'X-Replayed' };
+
+/** Says nothing, and so tells which one is in use. */
+class NamedStorage extends MemoryStorage {}
+
+describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
+  const started = closeAfterEach();
+  const startWith = (module: DynamicModule, providers = [] as never[]) =>
+    started(start({ platform, imports: [module], controllers: [PaymentsController], providers }));
+
+  it('works without arguments: one import and one decorator are enough', async () => {
+    const app = await startWith(IdempotencyModule.forRoot());
+    expect(await app.post('/', 'k')).toMatchObject({ status: 201, body: { run: 1 }, replayed: false });
+    expect(await app.post('/', 'k')).toMatchObject({ status: 201, body: { run: 1 }, replayed: true });
+  });
+
+  describe('forRootAsync()', () => {
+    @Injectable()
+    class Config implements IdempotencyOptionsFactory {
+      createIdempotencyOptions(): Promise<IdempotencyModuleOptions> {
+        return Promise.resolve(OPTIONS);
+      }
+    }
+
+    @Module({ providers: [Config], exports: [Config] })
+    class ConfigModule {}
+
+    it.each([
+      ['useFactory', IdempotencyModule.forRootAsync({ useFactory: () => OPTIONS })],
+      ['useFactory, as a promise', IdempotencyModule.forRootAsync({ useFactory: async () => OPTIONS })],
+      [
+        'useFactory with imports and inject',
+        IdempotencyModule.forRootAsync({
+          imports: [ConfigModule],
+          inject: [Config],
+          useFactory: (config: Config) => config.createIdempotencyOptions(),
+        }),
+      ],
+      ['useClass', IdempotencyModule.forRootAsync({ useClass: Config })],
+      ['useExisting', IdempotencyModule.forRootAsync({ imports: [ConfigModule], useExisting: Config })],
+    ])('takes its options from %s', async (_form, module) => {
+      const app = await startWith(module);
+      await app.post('/', undefined, undefined, KEY_HEADER);
+      const retry = await app.post('/', undefined, undefined, KEY_HEADER);
+      expect(retry.body).toEqual({ run: 1 });
+      expect(retry.header('x-replayed')).toBe('true');
+    });
+
+    it('validates what the factory gives', async () => {
+      const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ttl: -1 }) });
+      await expect(startWith(module)).rejects.toThrow('Expected `ttl` to be');
+    });
+
+    it('passes on what the factory throws', async () => {
+      const useFactory = () => Promise.reject(new Error('no configuration'));
+      await expect(startWith(IdempotencyModule.forRootAsync({ useFactory }))).rejects.toThrow(
+        'no configuration',
+      );
+    });
+
+    it('works where the factory gives nothing', async () => {
+      const app = await startWith(IdempotencyModule.forRootAsync({ useFactory: () => ({}) }));
+      await app.post('/', 'k');
+      expect((await app.post('/', 'k')).replayed).toBe(true);
+    });
+  });
+
+  it('serves marked routes in any module of the application', async () => {
+    const feature = moduleOf({ controllers: [PaymentsController] });
+    const app = await started(startProtected({ platform, imports: [feature] }));
+    await app.post('/', 'k');
+    expect((await app.post('/', 'k')).replayed).toBe(true);
+  });
+
+  it('has one engine and one storage for all modules', async () => {
+    @Controller('other')
+    class OtherController {
+      @Post()
+      @Idempotent()
+      create() {
+        return {};
+      }
+    }
+    const storage = new MemoryStorage();
+    const features = [
+      moduleOf({ controllers: [PaymentsController] }),
+      moduleOf({ controllers: [OtherController] }),
+    ];
+    const app = await started(startProtected({ platform, imports: features }, { storage }));
+    await app.post('/', 'k');
+    // The key is known, and belongs to another path.
+    expect((await app.post('/other', 'k')).problem).toBe('key-reused');
+    expect(storage.size).toBe(1);
+  });
+
+  describe('isGlobal: false', () => {
+    const local = (): DynamicModule => IdempotencyModule.forRoot({ isGlobal: false, scope: false });
+
+    it('serves the module that imports it', async () => {
+      const app = await startWith(local());
+      await app.post('/', 'k');
+      expect((await app.post('/', 'k')).replayed).toBe(true);
+    });
+
+    it('is unknown to another module, which then does not start', async () => {
+      const feature = moduleOf({ controllers: [PaymentsController] });
+      await expect(started(start({ platform, imports: [local(), feature] }))).rejects.toThrow(
+        'IdempotencyInterceptor',
+      );
+    });
+
+    it('is known to a module that imports one which exports it', async () => {
+      const shared = local();
+      @Module({ imports: [shared], exports: [shared] })
+      class SharedModule {}
+      const feature = moduleOf({ imports: [SharedModule], controllers: [PaymentsController] });
+      const app = await started(start({ platform, imports: [feature] }));
+      await app.post('/', 'k');
+      expect((await app.post('/', 'k')).replayed).toBe(true);
+    });
+  });
+
+  it('a forgotten module is an error at start-up, not an unprotected route', async () => {
+    await expect(started(start({ platform, controllers: [PaymentsController] }))).rejects.toThrow(
+      /resolve dependencies of the IdempotencyInterceptor/,
+    );
+  });
+
+  it('enabled: false lets every request pass, and needs neither scope nor storage', async () => {
+    const app = await startWith(IdempotencyModule.forRoot({ enabled: false }));
+    expect((await app.post('/')).body).toEqual({ run: 1 });
+    await app.post('/', 'k');
+    expect(await app.post('/', 'k')).toMatchObject({ status: 201, body: { run: 3 }, replayed: false });
+  });
+
+  it('gives its service to every provider', async () => {
+    @Injectable()
+    class Mailer {
+      constructor(@Inject(IdempotencyService) readonly idempotency: IdempotencyService) {}
+    }
+    const app = await started(startProtected({ platform, providers: [Mailer] }));
+    const { idempotency } = app.nest.get(Mailer);
+    const work = jest.fn(() => 1);
+    await idempotency.run({ operation: 'mail', key: 'k' }, work);
+    expect(await idempotency.run({ operation: 'mail', key: 'k' }, work)).toBe(1);
+    expect(work).toHaveBeenCalledTimes(1);
+  });
+
+  describe('in production', () => {
+    const before = process.env.NODE_ENV;
+    beforeEach(() => (process.env.NODE_ENV = 'production'));
+    afterEach(() => (process.env.NODE_ENV = before));
+
+    it('refuses the memory that nobody chose', async () => {
+      const module = IdempotencyModule.forRoot({ scope: false });
+      await expect(startWith(module)).rejects.toThrow(
+        /Expected `storage` to be set in production, got nothing/,
+      );
+    });
+
+    it('takes the memory that somebody chose', async () => {
+      const module = IdempotencyModule.forRoot({ storage: new NamedStorage(), scope: false });
+      expect((await (await startWith(module)).post('/', 'k')).status).toBe(201);
+    });
+
+    it('refuses an unset scope', async () => {
+      const module = IdempotencyModule.forRoot({ storage: new NamedStorage() });
+      const refused = startWith(module);
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(/^No `scope` is set/);
+    });
+
+    it('takes a scope that each route sets for itself', async () => {
+      @Controller()
+      class ScopedController {
+        @Post()
+        @Idempotent({ scope: (request: { headers: { user: string } }) => request.headers.user })
+        create() {
+          return {};
+        }
+      }
+      const imports = [IdempotencyModule.forRoot({ storage: new NamedStorage() })];
+      const app = await started(start({ platform, imports, controllers: [ScopedController] }));
+      expect((await app.post('/', 'k', undefined, { user: 'alice' })).status).toBe(201);
+    });
+
+    it('starts unprotected with enabled: false, whatever else is missing', async () => {
+      const app = await startWith(IdempotencyModule.forRoot({ enabled: false }));
+      expect((await app.post('/')).status).toBe(201);
+    });
+  });
+
+  describe('a storage', () => {
+    it('is verified at start-up where it can be', async () => {
+      class Checked extends MemoryStorage {
+        verify(): Promise<void> {
+          return Promise.reject(new IdempotencyConfigurationError('it evicts'));
+        }
+      }
+      await expect(startWith(IdempotencyModule.forRoot({ storage: new Checked() }))).rejects.toThrow(
+        'it evicts',
+      );
+    });
+
+    it('is closed after the server, once', async () => {
+      const order: string[] = [];
+      class Closing extends MemoryStorage implements IdempotencyStorage {
+        close(): void {
+          order.push('storage closed');
+        }
+      }
+      const gate = new Gate();
+      @Controller()
+      class SlowController {
+        @Post()
+        @Idempotent()
+        async create() {
+          await gate.pass();
+          return { done: true };
+        }
+      }
+      const app = await started(
+        startProtected(
+          { platform, controllers: [SlowController] },
+          { storage: new Closing(), onEvent: ({ name }: IdempotencyEvent) => order.push(name) },
+        ),
+      );
+      const answer = app.post('/', 'k');
+      await gate.reached();
+      const closed = app.close();
+      gate.open();
+      await Promise.allSettled([answer, closed]);
+      expect(order).toEqual(['claimed', 'completed', 'storage closed']);
+    });
+  });
+
+  it('leaves nothing open after close()', async () => {
+    const before = process.getActiveResourcesInfo().length;
+    const app = await startWith(IdempotencyModule.forRoot());
+    await app.post('/', 'k');
+    await app.post('/', 'k');
+    await app.close();
+    // Sockets that were destroyed are gone in the next turns of the loop.
+    for (let turn = 0; turn < 50 && process.getActiveResourcesInfo().length > before; turn++) {
+      await new Promise(resolve => setTimeout(resolve, 10));
+    }
+    const open = process.getActiveResourcesInfo().filter(resource => resource !== 'Timeout');
+    expect(open.length).toBeLessThanOrEqual(before);
+  });
+});
+
+it('RedisStorage is refused without a client', () => {
+  expect(() => new RedisStorage({ client: undefined as never })).toThrow(
+    'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got undefined',
+  );
+});
