@@ -163,8 +163,7 @@ export type RequestMark = Attempt | { readonly claim: Claim | undefined; readonl
 
 /** Remembers on the request what became of it, so that a second interceptor does not act again. */
 export function markRequest(request: object, mark: RequestMark | undefined): void {
-  // Not enumerable: a request that somebody logs must not show the claim's token.
-  Object.defineProperty(request, ATTEMPT, { value: mark, writable: true, configurable: true });
+  (request as { [ATTEMPT]?: RequestMark })[ATTEMPT] = mark;
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {

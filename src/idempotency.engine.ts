@@ -46,6 +46,7 @@ export class IdempotencyEngine implements EngineParts {
   /** Unguessable once a process, then counted: a claim costs no random bytes of the kernel. */
   private readonly tokenPrefix = randomBytes(16).toString('base64url');
   private tokens = 0;
+  private drained: Promise<void> | undefined;
 
   constructor(
     readonly storage: IdempotencyStorage,
@@ -218,8 +219,21 @@ export class IdempotencyEngine implements EngineParts {
     await new Promise(setImmediate);
   }
 
-  /** Waits for running handlers and stores what is not stored yet, at most `shutdownTimeout`; then leaves nothing behind. */
+  /** Waits for running handlers and stores what is not stored yet, at most `shutdownTimeout`. */
+  drain(): Promise<void> {
+    this.drained ??= this.waitForRuns();
+    return this.drained;
+  }
+
+  /** Leaves nothing behind: no timer, no connection. */
   async close(): Promise<void> {
+    await this.drain();
+    this.heartbeat.close();
+    this.unstored.close();
+    await this.storage.close?.();
+  }
+
+  private async waitForRuns(): Promise<void> {
     await this.stopWaiting();
     const deadline = now() + this.settings.shutdownTimeoutMs;
     while ((this.heartbeat.size > 0 || this.unstored.size > 0) && now() < deadline) {
@@ -228,9 +242,6 @@ export class IdempotencyEngine implements EngineParts {
         await new Promise(resolve => setTimeout(resolve, DRAIN_INTERVAL_MS));
       }
     }
-    this.heartbeat.close();
-    this.unstored.close();
-    await this.storage.close?.();
   }
 }
 

@@ -10,6 +10,7 @@ import {
 } from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { addReplayHook } from './http/fastify-hook';
+import { whenServerHasClosed } from './http/server-close';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
@@ -85,7 +86,9 @@ export class IdempotencyModule
   }
 
   async onModuleInit(): Promise<void> {
-    addReplayHook(this.adapterHost.httpAdapter);
+    const { httpAdapter } = this.adapterHost;
+    addReplayHook(httpAdapter);
+    whenServerHasClosed(httpAdapter, () => this.engine.drain());
     await verifiable(this.engine.storage)?.verify();
   }
 
@@ -94,7 +97,6 @@ export class IdempotencyModule
     await this.engine.stopWaiting();
   }
 
-  /** After the server has closed: no new request can come. */
   async onApplicationShutdown(): Promise<void> {
     await this.engine.close();
   }

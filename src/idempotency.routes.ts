@@ -42,6 +42,8 @@ export interface Route {
 export class IdempotencyRoutes {
   private readonly logger = new Logger('Idempotency');
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
+  /** Controllers whose own interceptor a test has overridden: a global one must not protect them either. */
+  private readonly overridden = new Set<unknown>();
 
   constructor(
     @Inject(ModulesContainer) modules: ModulesContainer,
@@ -49,11 +51,11 @@ export class IdempotencyRoutes {
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
     for (const module of modules.values()) {
-      for (const { metatype } of module.controllers.values()) {
-        if (metatype) this.explore(metatype);
-      }
-      for (const { metatype } of module.providers.values()) {
-        if (typeof metatype === 'function' && metatype.prototype) this.explore(metatype);
+      const overridden = isOverridden(module.injectables);
+      for (const { metatype } of [...module.controllers.values(), ...module.providers.values()]) {
+        if (typeof metatype !== 'function' || !metatype.prototype) continue;
+        this.explore(metatype);
+        if (overridden) this.overridden.add(metatype);
       }
     }
     this.requireScope();
@@ -61,6 +63,7 @@ export class IdempotencyRoutes {
 
   /** The route of a handler, or `undefined` where it is not marked. */
   find(controller: unknown, handler: unknown): Route | undefined {
+    if (this.overridden.size > 0 && this.overridden.has(controller)) return undefined;
     const routes = this.routes.get(handler);
     return routes?.get(controller) ?? this.resolve(controller as Controller, handler as Handler);
   }
@@ -166,6 +169,11 @@ function isWrapped(controller: Controller, handler: Handler): boolean {
 function ownHeaders(handler: Handler): string[] {
   const headers = (Reflect.getMetadata(NEST_METADATA.headers, handler) ?? []) as readonly { name: string }[];
   return headers.map(({ name }) => name.toLowerCase());
+}
+
+/** `overrideInterceptor()` of `@nestjs/testing` leaves the token and replaces what stands behind it. */
+function isOverridden(injectables: ReadonlyMap<unknown, { readonly metatype: unknown }>): boolean {
+  return [...injectables].some(([token, { metatype }]) => isOurs(token) && metatype !== token);
 }
 
 function isOurs(interceptor: unknown): boolean {

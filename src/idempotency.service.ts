@@ -110,7 +110,7 @@ export class IdempotencyService {
   /** The record under a key, its outcome in clear, or `undefined`. */
   async get(name: RecordName): Promise<IdempotencyRecord | undefined> {
     const recordKey = this.recordKey(name);
-    const record = await this.engine.storage.get(recordKey);
+    const record = await this.read(recordKey);
     if (record?.state !== 'completed') return record;
     return { ...record, outcome: this.engine.sealing.open(recordKey, record) };
   }
@@ -133,7 +133,7 @@ export class IdempotencyService {
     options: OperatorOptions = {},
   ): Promise<boolean> {
     const recordKey = this.recordKey(name);
-    const record = await this.engine.storage.get(recordKey);
+    const record = await this.read(recordKey);
     if (record === undefined) return false;
     const outcome = this.engine.sealing.seal(recordKey, record.fingerprint, resolvedOutcome(resolution));
     return this.operate(name, options, outcome);
@@ -141,22 +141,29 @@ export class IdempotencyService {
 
   /** Removes a record, whatever its state. A second run is possible from then on: letter (f) of the guarantee. */
   async delete(name: RecordName): Promise<boolean> {
-    return this.engine.storage.delete(this.recordKey(name));
+    const { calls, storage } = this.engine;
+    const recordKey = this.recordKey(name);
+    return calls.within(() => storage.delete(recordKey));
+  }
+
+  private read(recordKey: string): Promise<IdempotencyRecord | undefined> {
+    const { calls, storage } = this.engine;
+    return calls.within(() => storage.get(recordKey));
   }
 
   private async operate(name: RecordName, { force }: OperatorOptions, outcome?: Outcome): Promise<boolean> {
-    const { storage } = this.engine;
-    if (storage.resolve === undefined) {
-      throw new IdempotencyConfigurationError(
-        'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
-      );
-    }
+    const { calls, storage } = this.engine;
+    const recordKey = this.recordKey(name);
     const { ttlMs } = resolveRouteSettings(this.settings, {});
-    return storage.resolve(
-      this.recordKey(name),
-      force === true ? ['held', 'in-progress'] : ['held'],
-      outcome && { token: randomUUID(), completion: outcome, ttlMs },
-    );
+    const resolution = outcome && { token: randomUUID(), completion: outcome, ttlMs };
+    return calls.within(() => {
+      if (storage.resolve === undefined) {
+        throw new IdempotencyConfigurationError(
+          'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
+        );
+      }
+      return storage.resolve(recordKey, force === true ? ['held', 'in-progress'] : ['held'], resolution);
+    });
   }
 
   private recordKey({ key, scope, operation, route }: RecordName): string {

@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
@@ -38,6 +39,11 @@ export class Claim implements Beating {
     parts.heartbeat.add(this);
   }
 
+  /** Requests and responses that somebody logs lead here, and must not show the token. */
+  [inspect.custom](): string {
+    return `Claim of ${this.plan.recordKey}`;
+  }
+
   /** Whether the handler said that its effect begins. */
   get hasEffectBegun(): boolean {
     return this.effectBegan;
@@ -59,6 +65,11 @@ export class Claim implements Beating {
   /** Whether the claim is surely still this owner's. */
   get isHeld(): boolean {
     return this.phase === 'held' && now() < this.deadline;
+  }
+
+  /** Whether there is nothing left that this owner could extend or lose. */
+  private get isOver(): boolean {
+    return this.phase === 'settled' || this.phase === 'taken';
   }
 
   assertHeld(): void {
@@ -105,12 +116,12 @@ export class Claim implements Beating {
     try {
       const extended =
         (await this.record.extend(leaseMs)) ||
-        (this.phase !== 'settled' && (await this.record.reclaim(leaseMs)) === undefined);
-      if (this.phase === 'settled') return;
+        (!this.isOver && (await this.record.reclaim(leaseMs)) === undefined);
+      if (this.isOver) return;
       if (extended) this.renewed(sentAt, leaseMs);
       else this.lose('taken');
     } catch (error) {
-      if (this.phase === 'settled') return;
+      if (this.isOver) return;
       this.parts.reportStorageError('extend', this.plan, error);
       this.beatAt(now() + this.plan.settings.leaseMs * RETRY_SHARE);
     } finally {
@@ -131,7 +142,7 @@ export class Claim implements Beating {
   }
 
   private lose(phase: 'lapsed' | 'taken'): void {
-    if (this.phase === 'settled' || this.phase === 'taken') return;
+    if (this.isOver) return;
     this.phase = phase;
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);

@@ -4,8 +4,8 @@ import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../storage/storage';
 import type { CaptureListener, CaptureRules } from './capture';
 import { codingOf, decoded } from './coding';
-import { headerNames, isHttp2, type RawResponse } from './raw-response';
-import { outcomeOf, type HeaderValue } from './snapshot';
+import { headerNames, isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
+import { outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
 export interface SentPayload {
@@ -28,7 +28,10 @@ export abstract class Answer {
   private first: unknown;
   protected size = 0;
   protected hasTrailers = false;
+  /** The body began with a text that Node wrote together with the head. */
   protected isHeadUtf8 = false;
+  /** Node knew the length of the body when it wrote the head. */
+  protected isLengthKnown = false;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
 
@@ -98,8 +101,10 @@ export abstract class Answer {
     const ownCoding = codingOf(this.sent.headers['content-encoding']);
     const isUnchanged = this.chunks.length === 1 && this.first === this.sent.payload;
     const bytes = isUnchanged ? wire : bytesOf(this.sent.payload, 'utf8');
-    if (bytes !== undefined) return bytes.length > this.rules.maxBytes ? unreplayable : this.outcome(bytes, ownCoding);
-    if (coding === ownCoding || coding === undefined || wire.length === 0) return this.outcome(wire, ownCoding);
+    if (bytes !== undefined)
+      return bytes.length > this.rules.maxBytes ? unreplayable : this.outcome(bytes, ownCoding);
+    if (coding === ownCoding || coding === undefined || wire.length === 0)
+      return this.outcome(wire, ownCoding);
     return decoded(wire, coding, this.rules.maxBytes).then(
       identity => this.outcome(identity, ownCoding),
       () => unreplayable,
@@ -117,10 +122,19 @@ export abstract class Answer {
       body,
       coding,
       isHead: this.isHead,
-      isHeadUtf8: this.isHeadUtf8 && !isHttp2(this.raw),
+      head: this.headWriting,
       only: this.rules.replayHeaders,
     });
     return { kind: 'outcome', outcome };
+  }
+
+  private get headWriting(): HeadWriting {
+    if (isHttp2(this.raw)) return { isUtf8: false, spoilsDisposition: false };
+    const names = this.headerNames().map(name => name.toLowerCase());
+    const length = names.indexOf('content-length');
+    const isLengthKnown =
+      this.isLengthKnown || (length !== -1 && length < names.indexOf('content-disposition'));
+    return { isUtf8: this.isHeadUtf8, spoilsDisposition: isLengthKnown && spoilsDisposition() };
   }
 
   /** A header before later hooks changed it; what Fastify took out of the head did not leave. */

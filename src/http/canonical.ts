@@ -1,12 +1,9 @@
 import { hash } from 'node:crypto';
 import { types } from 'node:util';
 import { BodyUnreadableError, IdempotencyError } from '../idempotency.errors';
+import { areSame, isPlain, MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { sortedJson } from './sorted-json';
 
-/** Objects and arrays within one another. Deep enough for every honest body, far from the end of any stack. */
-export const MAX_DEPTH = 256;
-
-// Insertion sort beats the built-in sort on the few members that most objects have.
-const FEW_NAMES = 24;
 const SHORT_TEXT = 4096;
 /** Holes that an array may have before only its entries are visited: `a[4294967294]=x` is one form field. */
 const MAX_HOLES = 1000;
@@ -36,12 +33,13 @@ const NEEDS_ESCAPE = /[\u0000-\u001f"\\\ud800-\udfff]/;
  * digest), `Map` and `Set` (in any order); a `Date` is its ISO string and a `bigint` its digits. An instance of a class that
  * brings its own `toJSON` is what that gives.
  *
+ * @param isLarge whether the value is probably a large one: the text is the same, and is made in another way
  * @throws BodyUnreadableError where the value is nested deeper than 256 levels, contains itself, or holds an object whose
  * content cannot be seen (a promise, a stream, a `FormData`)
  */
-export function canonicalJson(value: unknown): string {
+export function canonicalJson(value: unknown, isLarge = false): string {
   try {
-    return textOf(value, 1, []) ?? 'undefined';
+    return (isLarge ? sortedJson(value) : undefined) ?? textOf(value, 1, []) ?? 'undefined';
   } catch (error) {
     if (error instanceof IdempotencyError) throw error;
     // A getter or a toJSON of the application, or a text longer than a string can be.
@@ -55,35 +53,6 @@ export function canonicalJson(value: unknown): string {
 /** The JSON string of a text, as `JSON.stringify` gives it. */
 export function quoteText(text: string): string {
   return text.length < SHORT_TEXT && !NEEDS_ESCAPE.test(text) ? `"${text}"` : JSON.stringify(text);
-}
-
-/** Sorts names by UTF-16 code units, in place. */
-export function sortNames(names: string[]): string[] {
-  if (names.length > FEW_NAMES) return isSorted(names) ? names : names.sort();
-  for (let at = 1; at < names.length; at += 1) {
-    const name = names[at] as string;
-    let slot = at;
-    while (slot > 0 && (names[slot - 1] as string) > name) {
-      names[slot] = names[slot - 1] as string;
-      slot -= 1;
-    }
-    names[slot] = name;
-  }
-  return names;
-}
-
-/** What a body deeper than `MAX_DEPTH` is answered with. */
-export function tooDeep(): BodyUnreadableError {
-  return new BodyUnreadableError(
-    `The body is nested deeper than ${MAX_DEPTH} levels, or contains itself. Send it with fewer levels, or give the route its own \`fingerprint\`.`,
-  );
-}
-
-function isSorted(names: readonly string[]): boolean {
-  for (let at = 1; at < names.length; at += 1) {
-    if ((names[at - 1] as string) > (names[at] as string)) return false;
-  }
-  return true;
 }
 
 function textOf(value: unknown, depth: number, shapes: Shapes): string | undefined {
@@ -108,12 +77,6 @@ function textOfObject(value: object, depth: number, shapes: Shapes): string {
   if (depth > MAX_DEPTH) throw tooDeep();
   if (Array.isArray(value)) return textOfArray(value, depth, shapes);
   return isPlain(value) ? textOfMembers(value, depth, shapes) : textOfInstance(value, depth, shapes);
-}
-
-/** Made by a literal, `JSON.parse` or a body parser, in any realm: the prototype chain has at most one link. */
-function isPlain(value: object): boolean {
-  const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === Object.prototype || prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 function textOfMembers(value: object, depth: number, shapes: Shapes): string {
@@ -142,14 +105,6 @@ function shapeOf(names: string[], shapes: Shapes): Shape {
 
 function headOf(name: string): string {
   return `${quoteText(name)}:`;
-}
-
-function areSame(one: readonly string[], other: readonly string[]): boolean {
-  if (one.length !== other.length) return false;
-  for (let at = 0; at < one.length; at += 1) {
-    if (one[at] !== other[at]) return false;
-  }
-  return true;
 }
 
 function textOfArray(value: readonly unknown[], depth: number, shapes: Shapes): string {

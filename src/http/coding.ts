@@ -35,8 +35,11 @@ export async function decoded(body: Uint8Array, coding: string, maxBytes: number
  * says that it cannot read the coding gets the body without it.
  */
 export function readableOutcome(outcome: Outcome, acceptEncoding: unknown): Outcome | Promise<Outcome> {
-  const coding = codingOf(outcome.headers.find(([name]) => name.toLowerCase() === 'content-encoding')?.[1] ?? '');
-  if (coding === undefined || typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding)) return outcome;
+  const coding = codingOf(
+    outcome.headers.find(([name]) => name.toLowerCase() === 'content-encoding')?.[1] ?? '',
+  );
+  if (coding === undefined || typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding))
+    return outcome;
   // Taken out, not left out: `@Header()` has set it for this request as well.
   const headers = outcome.headers.map(header =>
     header[0].toLowerCase() === 'content-encoding' ? ([header[0], null] as const) : header,

@@ -1,6 +1,7 @@
 import { BodyUnreadableError } from '../idempotency.errors';
-import { MAX_DEPTH, quoteText, sortNames, tooDeep } from './canonical';
+import { quoteText } from './canonical';
 import { canonicalNumber } from './exact-number';
+import { MAX_DEPTH, sortNames, tooDeep } from './plain';
 
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const BLANKS = /[ \t\n\r]*/y;

@@ -73,7 +73,8 @@ export class HeldAnswer extends Answer implements Interception {
       if (this.chunks.length === 0) this.last = { chunk, encoding };
       this.keep(chunk, bytes);
     }
-    this.isHeadUtf8 = this.sendsText;
+    this.isLengthKnown = this.last !== undefined && this.size > 0;
+    this.isHeadUtf8 = isUtf8Text(this.last?.chunk, this.last?.encoding);
     if (!this.deciding) this.decide(this.ending());
   }
 
@@ -146,18 +147,12 @@ export class HeldAnswer extends Answer implements Interception {
     try {
       this.restoreHead();
       const isWhole = this.ended && this.trailers === undefined;
-      if (isWhole && !mustWriteApart(this.raw)) this.sendWhole();
+      if (isWhole && (this.isLengthKnown || !mustWriteApart(this.raw))) this.sendWhole();
       else this.sendParts();
     } catch (error) {
       this.original.destroy.call(this.raw, error as Error);
     }
   };
-
-  /** Whether the answer goes out as the one string that it came as. */
-  private get sendsText(): boolean {
-    const { last } = this;
-    return last !== undefined && isUtf8Text(last.chunk, last.encoding) && !mustWriteApart(this.raw);
-  }
 
   private sendWhole(): void {
     const { chunks, last } = this;

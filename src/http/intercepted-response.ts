@@ -120,8 +120,7 @@ const ACCESSORS: PropertyDescriptorMap & ThisType<InterceptedResponse> = {
  * already put own methods on the response, own properties are put over those.
  */
 export function intercept(raw: RawResponse, interception: Interception, byPrototype: boolean): void {
-  // Not enumerable: a response that somebody logs must not show the claim's token.
-  Object.defineProperty(raw, INTERCEPTION, { value: interception, configurable: true });
+  (raw as InterceptedResponse)[INTERCEPTION] = interception;
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
   const own = METHOD_NAMES.filter(name => Object.hasOwn(raw, name));
   if (byPrototype && own.length === 0) {

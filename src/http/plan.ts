@@ -1,7 +1,7 @@
 import type { ExecutionContext } from '@nestjs/common';
 import { createSecretKey } from 'node:crypto';
 import type { RequestPlan } from '../engine/engine-parts';
-import { BodyUnreadableError, KeyMissingError } from '../idempotency.errors';
+import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
@@ -19,6 +19,9 @@ import { readKey, type HeaderSource } from './key';
 
 /** The platform's request, as far as plans are made of it. */
 export type HttpRequest = HeaderSource & FingerprintSource;
+
+/** No fingerprint: equal to none. */
+const ANOTHER_REQUEST = '';
 
 /** Turns requests into plans. Pure: it touches neither the storage nor the response. */
 export class HttpPlanner {
@@ -83,41 +86,29 @@ export class HttpPlanner {
     return fingerprintOwn(await ask('fingerprint', option, request, context), request, this.secret);
   }
 
-  /**
-   * Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. Where
-   * this application can no longer do that, the answer is `undefined`, and the client is not told that its request differs.
-   */
-  private async fingerprintLike(
+  /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
+  private fingerprintLike(
     other: string,
     request: HttpRequest,
     context: ExecutionContext,
     settings: RouteSettings,
-  ): Promise<string | undefined> {
+  ): MaybePromise<string | undefined> {
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
     // Made without the secret while this application has one, or the other way round: comparable only without it.
     const secret = algorithm.endsWith('h') ? this.secret : undefined;
     switch (algorithm.slice(0, 2)) {
       case 'c1':
-        return whereReadable(() => fingerprintRequest(request, 'c1', secret));
+        return fingerprintRequest(request, 'c1', secret);
       case 'r1':
-        return whereReadable(() => fingerprintRequest(request, 'r1', secret));
-      case 'n1':
-        return fingerprintTarget(request, secret);
-      default:
+        return fingerprintRequest(request, 'r1', secret);
+      case 'f1':
+        // Without a function of its own this is another route than the record's, as far as anybody can tell.
         return typeof settings.fingerprint === 'function'
           ? this.ownFingerprint(settings.fingerprint, request, context)
-          : undefined;
+          : ANOTHER_REQUEST;
+      default:
+        return fingerprintTarget(request, secret);
     }
-  }
-}
-
-/** A body that this route no longer reads, such as bytes without `rawBody`, is not the client's fault. */
-async function whereReadable(fingerprint: () => MaybePromise<string>): Promise<string | undefined> {
-  try {
-    return await fingerprint();
-  } catch (error) {
-    if (error instanceof BodyUnreadableError) return undefined;
-    throw error;
   }
 }

@@ -100,10 +100,28 @@ let joins: boolean | undefined;
 /** Node 20 keeps the last of a name's values where there are headers already, later releases keep all of them. */
 function joinsRepeatedHeaders(): boolean {
   if (joins === undefined) {
-    const probe = new ServerResponse(new IncomingMessage(new Socket()));
+    const probe = probeResponse();
     probe.setHeader('a', '1');
     probe.writeHead(200, ['b', '1', 'b', '2'] as unknown as OutgoingHttpHeader[]);
     joins = Array.isArray(probe.getHeader('b'));
   }
   return joins;
+}
+
+let spoils: boolean | undefined;
+
+/** Whether this Node spoils a `Content-Disposition` beyond ASCII where it knows the length of the body. */
+export function spoilsDisposition(): boolean {
+  if (spoils === undefined) {
+    const probe = probeResponse();
+    probe.setHeader('content-length', '1');
+    probe.setHeader('content-disposition', '\u00e4');
+    probe.writeHead(200);
+    spoils = !String((probe as { _header?: unknown })._header).includes('\u00e4');
+  }
+  return spoils;
+}
+
+function probeResponse(): ServerResponse {
+  return new ServerResponse(new IncomingMessage(new Socket()));
 }

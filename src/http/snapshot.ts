@@ -1,6 +1,7 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
 import { isNeverStored } from './headers';
+import { isBeyondAscii } from './raw-response';
 
 export type HeaderValue = number | string | readonly string[] | null | undefined;
 
@@ -17,10 +18,18 @@ export interface FinishedAnswer {
   /** The coding of the body, where its handler has coded it. */
   readonly coding: string | undefined;
   readonly isHead: boolean;
-  /** Node writes the head together with a body that is a string, in UTF-8 instead of Latin-1. */
-  readonly isHeadUtf8: boolean;
+  /** How Node wrote the head. */
+  readonly head: HeadWriting;
   /** Lower-case names to store, or `undefined` for what changed. */
   readonly only: ReadonlySet<string> | undefined;
+}
+
+/** What changes the bytes that Node makes of header values beyond ASCII. */
+export interface HeadWriting {
+  /** It was written together with a body that is a string, in UTF-8 instead of Latin-1. */
+  readonly isUtf8: boolean;
+  /** The length of the body was known then, so that Node took `Content-Disposition` for UTF-8 in Latin-1. */
+  readonly spoilsDisposition: boolean;
 }
 
 /** The outcome that an answer becomes. */
@@ -42,7 +51,7 @@ function isBodiless({ isHead, status }: FinishedAnswer): boolean {
 }
 
 function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
-  const { before, names, valueOf, only, coding, isHeadUtf8 } = answer;
+  const { before, names, valueOf, only, coding, head } = answer;
   const headers: OutcomeHeader[] = [];
   const kept = new Set<string>();
   for (const name of names) {
@@ -51,7 +60,7 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
     if (value === undefined || value === null) continue;
     kept.add(lower);
     const wanted = only === undefined ? !sameValue(before[lower], value) : only.has(lower);
-    if (wanted && !isNeverStored(lower)) headers.push([name, textOf(value, isHeadUtf8)]);
+    if (wanted && !isNeverStored(lower)) headers.push([name, textOf(value, lower, head)]);
   }
   if (only === undefined) headers.push(...removedHeaders(before, kept));
   // Without it nobody could read the body.
@@ -75,14 +84,21 @@ function describedLength({ isHead, status, valueOf, body }: FinishedAnswer): str
   return isHead && body.length > 0 ? String(body.length) : undefined;
 }
 
-function textOf(value: NonNullable<HeaderValue>, isHeadUtf8: boolean): string | readonly string[] {
-  if (Array.isArray(value)) return value.map(item => asSent(String(item), isHeadUtf8));
-  return asSent(String(value as string | number), isHeadUtf8);
+function textOf(
+  value: NonNullable<HeaderValue>,
+  lower: string,
+  head: HeadWriting,
+): string | readonly string[] {
+  if (Array.isArray(value)) return value.map(item => asSent(String(item), lower, head));
+  return asSent(String(value as string | number), lower, head);
 }
 
 /** A header value as characters of one byte each: as it left, and as it is to leave again. */
-function asSent(text: string, isHeadUtf8: boolean): string {
-  return isHeadUtf8 && /[\u0080-\u00ff]/.test(text) ? Buffer.from(text, 'utf8').toString('latin1') : text;
+function asSent(text: string, lower: string, head: HeadWriting): string {
+  if (!isBeyondAscii(text)) return text;
+  const isSpoilt = head.spoilsDisposition && lower === 'content-disposition';
+  const written = isSpoilt ? Buffer.from(text, 'latin1').toString('utf8') : text;
+  return Buffer.from(written, head.isUtf8 ? 'utf8' : 'latin1').toString('latin1');
 }
 
 function sameValue(a: HeaderValue, b: HeaderValue): boolean {

@@ -45,7 +45,7 @@ export class TeedAnswer extends Answer implements Interception {
     if (chunk != null) this.copy(chunk, encoding);
     this.ended = !this.passing;
     this.original.end.apply(this.raw, [...args]);
-    if (this.ended) void this.tell();
+    if (this.ended) this.tell();
   }
 
   addTrailers(args: readonly unknown[]): void {
@@ -57,11 +57,13 @@ export class TeedAnswer extends Answer implements Interception {
     this.original.destroy.call(this.raw, error);
   }
 
-  private async tell(): Promise<void> {
-    const ending = await this.ending();
+  /** At once where nothing has to be decoded: what the handler does after its last byte does not count. */
+  private tell(): void {
+    const ending = this.ending();
     this.chunks = [];
     this.passing = true;
-    await this.listener.onEnding(ending);
+    if ('then' in ending) void ending.then(found => this.listener.onEnding(found));
+    else void this.listener.onEnding(ending);
   }
 
   protected override commit(): void {
@@ -75,6 +77,7 @@ export class TeedAnswer extends Answer implements Interception {
     this.hasHeadLeft = true;
     // Between chunk marks a text goes out by itself, behind the head.
     this.isHeadUtf8 = isUtf8Text(chunk, encoding) && (isLast || this.header('content-length') !== undefined);
+    this.isLengthKnown = isLast && hasBytes(chunk);
   }
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
@@ -98,8 +101,13 @@ export class TeedAnswer extends Answer implements Interception {
 function headOf(raw: RawResponse, added?: object): Map<string, readonly [string, HeaderValue]> {
   const head = new Map<string, readonly [string, HeaderValue]>();
   for (const name of headerNames(raw)) head.set(name.toLowerCase(), [name, raw.getHeader(name)]);
-  for (const [name, value] of headerEntries(raw, added)) head.set(name.toLowerCase(), [name, value as HeaderValue]);
+  for (const [name, value] of headerEntries(raw, added))
+    head.set(name.toLowerCase(), [name, value as HeaderValue]);
   return head;
+}
+
+function hasBytes(chunk: unknown): boolean {
+  return typeof chunk === 'string' ? chunk !== '' : chunk instanceof Uint8Array && chunk.length > 0;
 }
 
 function isObject(value: unknown): value is object {
