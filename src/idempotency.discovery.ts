@@ -36,11 +36,11 @@ export function handlerOf({ prototype }: Controller, name: string): Handler | un
 }
 
 /** How events, logs and webhook records name a handler: `POST /payments`, `message orders.paid`, `Mutation pay`. */
-export function routeName(controller: Controller, handler: Handler): string {
+export function routeName(controller: Controller, handler: Handler, name: string): string {
   const pattern: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
   if (pattern !== undefined) return `message ${patternText(pattern)}`;
   const resolver: unknown = Reflect.getMetadata(NEST_METADATA.resolverType, handler);
-  if (typeof resolver === 'string') return `${resolver} ${handler.name}`;
+  if (typeof resolver === 'string') return `${resolver} ${name}`;
   const method = RequestMethod[Reflect.getMetadata(NEST_METADATA.method, handler) as RequestMethod] ?? '';
   const path = [firstPath(controller), firstPath(handler)].filter(part => part !== '').join('/');
   return `${method} /${path}`;

@@ -103,7 +103,7 @@ export class IdempotencyRoutes {
     const overrides = overridesOf(handler);
     if (overrides === undefined) return undefined;
     const route: Route = Object.freeze({
-      name: routeName(controller, handler),
+      name: routeName(controller, handler, name),
       settings: this.settingsOf(controller, name, overrides),
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),

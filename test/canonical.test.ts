@@ -82,6 +82,74 @@ describe('canonicalJson', () => {
     );
   });
 
+  it('is the same text for large values, which is made in another way', () => {
+    const name = fc.oneof(
+      fc.constantFrom(
+        'a',
+        'b',
+        'B',
+        '',
+        '0',
+        '10',
+        '9',
+        '1a',
+        '__proto__',
+        'toJSON',
+        'constructor',
+        'é',
+        'e\u0301',
+        '\ud800',
+      ),
+      fc.string({ unit: 'binary', maxLength: 3 }),
+    );
+    const leaf = fc.oneof(
+      fc.string({ unit: 'binary', maxLength: 4 }),
+      fc.double(),
+      fc.boolean(),
+      fc.constantFrom<unknown>(null, undefined, -0, 10n, new Date(0), new Map([['a', 1]])),
+    );
+    const { value } = fc.letrec<{ value: unknown }>(tie => ({
+      value: fc.oneof(
+        { maxDepth: 4 },
+        leaf,
+        fc.array(tie('value'), { maxLength: 4 }),
+        fc.dictionary(name, tie('value'), { maxKeys: 5 }),
+      ),
+    }));
+    fc.assert(
+      fc.property(value, given => {
+        const before = structuredClone(given);
+        expect(canonicalJson(given, true)).toBe(canonicalJson(given));
+        expect(given).toEqual(before);
+      }),
+      { seed: SEED, numRuns: 3000 },
+    );
+    const many = Object.fromEntries(
+      Array.from({ length: 600 }, (_, at) => [`k${(at * 7) % 600}`, { b: at, a: [at] }]),
+    );
+    expect(canonicalJson(many, true)).toBe(canonicalJson(many));
+  });
+
+  it('calls no toJSON that plain data inherits', () => {
+    const prototype = Object.prototype as { toJSON?: unknown };
+    prototype.toJSON = () => 'called';
+    try {
+      expect(canonicalJson({ b: [1], a: 2 }, true)).toBe('{"a":2,"b":[1]}');
+    } finally {
+      delete prototype.toJSON;
+    }
+  });
+
+  it.each([false, true])('reads 256 levels and refuses more (large: %p)', isLarge => {
+    const nested = (levels: number): unknown =>
+      JSON.parse('[{"a":'.repeat(levels) + '1' + '}]'.repeat(levels));
+    expect(() => canonicalJson(nested(128), isLarge)).not.toThrow();
+    expect(() => canonicalJson([nested(128)], isLarge)).toThrow(/256 levels/);
+    const cycle: Record<string, unknown> = { b: 1, a: {} };
+    cycle['a'] = cycle;
+    expect(() => canonicalJson(cycle, isLarge)).toThrow(/256 levels/);
+  });
+
   it('is JSON of the same value', () => {
     fc.assert(
       fc.property(json, value => {
@@ -161,7 +229,7 @@ describe('canonicalJson', () => {
       'a',
       [97],
       new Uint8Array([97]).buffer,
-    ].map(canonicalJson);
+    ].map(value => canonicalJson(value));
     expect(texts[0]).toMatch(/^bytes\([\w-]{43}\)$/);
     expect(texts[5]).toBe(texts[0]);
     expect(new Set(texts).size).toBe(5);

@@ -400,10 +400,7 @@ describe.each(PLATFORMS)('an upload (%s)', platform => {
       controllers: [platform === 'express' ? ExpressUploads : FastifyUploads],
       prepare: async nest => {
         if (platform === 'fastify') {
-          await (nest as NestFastifyApplication).register(
-            multipart,
-            { attachFieldsToBody: true },
-          );
+          await (nest as NestFastifyApplication).register(multipart, { attachFieldsToBody: true });
         }
       },
     });

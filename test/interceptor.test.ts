@@ -72,8 +72,8 @@ class PaymentsController {
   }
 
   @Post('outer')
-  @UseInterceptors(Outer)
   @Idempotent()
+  @UseInterceptors(Outer)
   outer() {
     log.push('handler');
     return { ok: true };

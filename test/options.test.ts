@@ -142,7 +142,7 @@ describe('a wrong option is refused by its name, with what was expected and what
     ['encryption', { keys: [SECRET_KEY] }],
     ['encryption', { keys: { id: SECRET_KEY } }],
   ])('%s: %p, without telling the secret', (option, value) => {
-    const message = refusal(() => resolveModuleSettings({ [option]: value } as never));
+    const message = refusal(() => resolveModuleSettings({ [option]: value }));
     expect(message).toMatch(new RegExp(`^Expected .*\`${option}`));
     expect(message).not.toContain(SECRET_KEY);
     expect(message).not.toContain('too-short');

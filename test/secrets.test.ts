@@ -90,7 +90,10 @@ describeOwnRedis('what an application prints and Redis holds', () => {
     compiled.remove();
   });
 
-  const cases = PLATFORMS.flatMap(platform => [false, true].map(sealed => [platform, sealed] as const));
+  const cases: readonly (readonly [Platform, boolean])[] = [
+    ['express', false],
+    ['fastify', true],
+  ];
 
   it.each(cases)(
     'holds no key, scope, body or token (%s, sealed: %s)',

@@ -1,5 +1,6 @@
 import { MemoryStorage } from '../src';
 import { Gate } from './fixtures/gate';
+import { PLATFORMS } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { describeOwnRedis } from './support/redis';
 import { ask, brief, eventually, Ledger, startWork } from './support/work';
@@ -14,31 +15,35 @@ jest.setTimeout(20_000);
 
 const ENDS = ['sigterm', 'close'] as const;
 
-it('An application that ends waits for an outcome that is on its way to the storage', async () => {
-  const gate = new Gate();
-  const storage = new MemoryStorage();
-  const complete = storage.complete.bind(storage);
-  let stored = false;
-  Object.assign(storage, {
-    complete: async (...args: Parameters<MemoryStorage['complete']>) => {
-      await gate.pass();
-      stored = complete(...args);
-      return stored;
-    },
-  });
-  const app = await startWork({
-    storage,
-    options: { storageTimeout: '2s', lease: '60s' },
-    work: () => 'done',
-  });
-  const cut = ask(app, 'on its way');
-  await gate.reached();
-  const closed = app.close();
-  expect((await cut).status).toBe(0);
-  setTimeout(() => gate.open(), 50);
-  await closed;
-  expect(stored).toBe(true);
-});
+it.each(PLATFORMS)(
+  'An application that ends waits for an outcome on its way to the storage, on %s',
+  async platform => {
+    const gate = new Gate();
+    const storage = new MemoryStorage();
+    const complete = storage.complete.bind(storage);
+    let stored = false;
+    Object.assign(storage, {
+      complete: async (...args: Parameters<MemoryStorage['complete']>) => {
+        await gate.pass();
+        stored = complete(...args);
+        return stored;
+      },
+    });
+    const app = await startWork({
+      platform,
+      storage,
+      options: { storageTimeout: '2s', lease: '60s' },
+      work: () => 'done',
+    });
+    const cut = ask(app, 'on its way');
+    await gate.reached();
+    const closed = app.close();
+    expect((await cut).status).toBe(0);
+    setTimeout(() => gate.open(), 50);
+    await closed;
+    expect(stored).toBe(true);
+  },
+);
 
 describeOwnRedis('An application that ends', () => {
   const ledger = new Ledger();

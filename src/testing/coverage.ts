@@ -51,6 +51,6 @@ function collect(controller: Controller, routes: Map<string, string>): void {
       continue;
     const isDecided =
       overridesOf(handler) !== undefined || Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler));
+    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler, name));
   }
 }
