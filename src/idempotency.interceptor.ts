@@ -14,7 +14,13 @@ import { HttpPlanner, type HttpRequest } from './http/plan';
 import { refuse } from './http/refusal';
 import type { PlatformResponse } from './http/raw-response';
 import { replayedValue, replayOutcome } from './http/replay';
-import { Attempt, attemptOf, markRequest, type ObserveHandler, type RequestMark } from './idempotency.attempt';
+import {
+  Attempt,
+  attemptOf,
+  markRequest,
+  type ObserveHandler,
+  type RequestMark,
+} from './idempotency.attempt';
 import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyError, LeaseLostError } from './idempotency.errors';
@@ -173,23 +179,23 @@ function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
 }
 
 /** A handler that returns an Observable is over when that ends; one that is given up may have done its work. */
-const observe: ObserveHandler = (observable, { begin, over }) =>
+const observe: ObserveHandler = (observable, listener) =>
   new Observable(subscriber => {
-    begin();
+    listener.begin();
     const subscription = (observable as Observable<unknown>).subscribe({
       next: value => subscriber.next(value),
       error: error => {
-        over('threw', error);
+        listener.over('threw', error);
         subscriber.error(error);
       },
       complete: () => {
-        over('returned');
+        listener.over('returned');
         subscriber.complete();
       },
     });
     return () => {
       subscription.unsubscribe();
-      over('abandoned');
+      listener.over('abandoned');
     };
   });
 

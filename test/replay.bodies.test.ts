@@ -184,6 +184,18 @@ function binaryBodies(path: string, mark: Mark): Type {
     @Post('html') @Header('Content-Type', 'text/html; charset=utf-8') @mark() html() {
       return '<!doctype html><p>Grüße</p>';
     }
+    @Post('spoilt-disposition')
+    @Header('Content-Disposition', 'attachment; filename="größe.txt"')
+    @mark()
+    spoiltDisposition() {
+      return 'text';
+    }
+    @Post('spoilt-disposition-json')
+    @Header('Content-Disposition', 'inline; filename="größe.json"')
+    @mark()
+    spoiltDispositionJson() {
+      return { size: 'größe' };
+    }
     @Post('csv') @Header('Content-Type', 'text/csv') @mark() csv() {
       return 'a,b\r\n1,ü\r\n';
     }
@@ -314,7 +326,16 @@ const POSTS = [
   ...['zero', 'float', 'true', 'false', 'null', 'undefined', 'date', 'dates-inside', 'class-instance'],
   ...['one-megabyte', 'unicode', 'unicode-text', 'promised'],
   ...['buffer', 'typed-buffer', 'uint8array', 'streamable-buffer', 'streamable-with-length'],
-  ...['streamable-without-length', 'empty-stream', 'big-stream', 'html', 'csv', 'gzipped-by-handler'],
+  ...[
+    'streamable-without-length',
+    'empty-stream',
+    'big-stream',
+    'html',
+    'csv',
+    'spoilt-disposition',
+    'spoilt-disposition-json',
+    'gzipped-by-handler',
+  ],
   ...['no-content', 'no-content-with-value', 'reset-content', 'accepted', 'not-modified', 'teapot'],
   ...['passthrough-status', 'decorated', 'set-in-handler', 'removed-in-handler', 'overwritten-in-handler'],
   ...['location', 'redirect', 'dynamic-redirect', 'etag', 'vary', 'content-type-alone'],

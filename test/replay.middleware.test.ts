@@ -18,6 +18,7 @@ import compression from 'compression';
 import cookieParser from 'cookie-parser';
 import session from 'express-session';
 import helmet from 'helmet';
+import type { ServerResponse } from 'node:http';
 import { connect, type ClientHttp2Session, type OutgoingHttpHeaders } from 'node:http2';
 import { Readable } from 'node:stream';
 import { gunzipSync } from 'node:zlib';
@@ -32,6 +33,7 @@ import {
   type TestApp,
 } from './support/apps';
 import { exact, expectReplay, newKey } from './support/apps.replay';
+import { around, Gate } from './support/apps.storage';
 import { headerOf, Wire, type WireAnswer } from './support/wire';
 
 const TEXT = 'compresses well, '.repeat(100);
@@ -293,6 +295,54 @@ describePlatforms(kit => {
     });
   });
 
+  describe('an answer that somebody else gave while the storage was asked', () => {
+    const gates = new Map<string, Gate>();
+    let app: TestApp;
+
+    beforeAll(async () => {
+      app = await startApp({
+        platform: kit.platform,
+        // The first `create` is the one that claims, the second finds a completed record.
+        storage: around(new MemoryStorage(), {
+          create: async call => {
+            const record = await call();
+            await gates.get(record === undefined ? 'claim' : 'replay')?.pass();
+            return record;
+          },
+        }),
+        controllers: CONTROLLERS,
+        prepare: nest =>
+          nest.use((req: { url: string }, res: ServerResponse, next: () => void) => {
+            const [, gate] = req.url.split('?answer-at=');
+            if (gate !== undefined)
+              void gates.get(gate)?.reached.then(() => res.writeHead(503).end('gave up'));
+            next();
+          }),
+      });
+    });
+    afterAll(() => app.close());
+
+    it('keeps the handler from running unseen, and frees the key', async () => {
+      gates.set('claim', new Gate());
+      const first = await app.post('/marked/small?answer-at=claim', 'given-up');
+      expect(first.body.toString()).toBe('gave up');
+      gates.get('claim')?.release();
+      gates.delete('claim');
+      await app.settled();
+      const second = await app.post('/marked/small?answer-at=claim', 'given-up');
+      expect([second.status, app.runs('/marked/small')]).toEqual([201, 1]);
+    });
+
+    it('is not touched by a replay', async () => {
+      gates.set('replay', new Gate());
+      await app.post('/marked/small?answer-at=replay', 'replayed');
+      const second = await app.post('/marked/small?answer-at=replay', 'replayed');
+      gates.get('replay')?.release();
+      expect(second.body.toString()).toBe('gave up');
+      expect((await app.post('/plain/small', 'alive')).status).toBe(201);
+    });
+  });
+
   describe('connections', () => {
     const app = useApp(kit, () => undefined);
 
@@ -348,7 +398,10 @@ describePlatforms(kit => {
   });
 });
 
-describe('HTTP/2 on Fastify', () => {
+describe.each([
+  ['before-response', CONTROLLERS],
+  ['after-response', TEED],
+])('HTTP/2 on Fastify with complete: %s', (_complete, controllers) => {
   let app: TestApp;
   let client: ClientHttp2Session;
   const warnings: Error[] = [];
@@ -359,7 +412,7 @@ describe('HTTP/2 on Fastify', () => {
     app = await startApp({
       platform: 'fastify',
       storage: new MemoryStorage(),
-      controllers: CONTROLLERS,
+      controllers,
       fastify: { http2: true } as never,
     });
     client = connect(`http://127.0.0.1:${app.port}`);
@@ -386,6 +439,7 @@ describe('HTTP/2 on Fastify', () => {
     const key = newKey();
     const plain = await ask(`/plain/${route}`, key);
     const first = await ask(`/marked/${route}`, key);
+    await app.settled();
     const replay = await ask(`/marked/${route}`, key);
     for (const { headers } of [plain, first, replay]) {
       delete headers.date;

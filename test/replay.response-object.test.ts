@@ -237,6 +237,20 @@ function expressResponses(path: string, mark: Mark): Type {
       res.status(207).vary('Accept').type('application/x-own');
       return Buffer.from('by Nest');
     }
+    @Post('send-file') @mark() sendFile(@Res() res: ExpressResponse) {
+      res.sendFile(__filename, { headers: { 'X-File': 'yes' } });
+    }
+    @Post('download') @mark() async download(@Res() res: ExpressResponse) {
+      await new Promise<void>((resolve, reject) =>
+        res.download(__filename, 'näme.ts', error => (error ? reject(error) : resolve())),
+      );
+    }
+    @Post('missing-file') @mark() missingFile(@Res() res: ExpressResponse) {
+      res.sendFile('/does/not/exist', error => res.status(404).json({ failed: error !== undefined }));
+    }
+    @Post('format') @mark() format(@Res() res: ExpressResponse) {
+      res.format({ json: () => res.json({ formatted: true }), text: () => res.send('formatted') });
+    }
     @Post('next') @mark() next(@Next() next: () => void) {
       next();
     }
@@ -391,7 +405,7 @@ const EXPRESS = [
     'sends-twice',
     'sends-then-throws',
   ],
-  ...['passthrough-send', 'request-and-response'],
+  ...['passthrough-send', 'send-file', 'download', 'missing-file', 'format', 'request-and-response'],
 ];
 
 const FASTIFY = [

@@ -24,14 +24,13 @@ export abstract class Answer {
   protected status = 0;
   protected reason: string | undefined;
   protected chunks: Buffer[] = [];
-  /** The first chunk as it was written. */
-  private first: unknown;
+  /** The first chunk as it was written: Node writes it together with the head. */
+  protected first:
+    { readonly chunk: unknown; readonly encoding: unknown; readonly isLast: boolean } | undefined;
   protected size = 0;
   protected hasTrailers = false;
-  /** The body began with a text that Node wrote together with the head. */
-  protected isHeadUtf8 = false;
-  /** Node knew the length of the body when it wrote the head. */
-  protected isLengthKnown = false;
+  /** What the application has written the head with, before the body. */
+  protected headBy: 'writeHead' | 'flushHeaders' | undefined;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
 
@@ -64,8 +63,8 @@ export abstract class Answer {
     void this.listener.onEnding({ kind: 'event-stream' });
   }
 
-  protected keep(chunk: unknown, bytes: Buffer): void {
-    if (this.chunks.length === 0) this.first = chunk;
+  protected keep(chunk: unknown, encoding: unknown, bytes: Buffer, isLast: boolean): void {
+    this.first ??= { chunk, encoding, isLast };
     this.chunks.push(bytes);
     this.size += bytes.length;
   }
@@ -91,24 +90,37 @@ export abstract class Answer {
 
   /** What the finished answer is to the engine. */
   protected ending(): MaybePromise<Ending> {
-    const unreplayable = { kind: 'unreplayable', status: this.status } as const;
-    if (this.hasTrailers || this.sourceFailed || this.isTooLarge) return unreplayable;
     const wire = joined(this.chunks);
-    const declared = this.declaredLength;
-    if (!this.isBodiless && declared >= 0 && declared !== wire.length) return unreplayable;
+    if (!this.isReplayable(wire)) return this.unreplayable;
+    return this.sent === undefined
+      ? this.outcome(wire, codingOf(this.header('content-encoding')))
+      : this.endingOf(this.sent, wire);
+  }
+
+  private isReplayable(wire: Buffer): boolean {
+    if (this.hasTrailers || this.sourceFailed || this.isTooLarge) return false;
+    return this.isBodiless || this.declaredLength === -1 || this.declaredLength === wire.length;
+  }
+
+  /** Of a Fastify answer the bytes count that its handler sent, before compression and other hooks changed them. */
+  private endingOf({ payload, headers }: SentPayload, wire: Buffer): MaybePromise<Ending> {
+    const ownCoding = codingOf(headers['content-encoding']);
+    const isUnchanged = this.chunks.length === 1 && this.first?.chunk === payload;
+    const bytes = isUnchanged ? wire : bytesOf(payload, 'utf8');
+    if (bytes !== undefined) {
+      return bytes.length > this.rules.maxBytes ? this.unreplayable : this.outcome(bytes, ownCoding);
+    }
     const coding = codingOf(this.header('content-encoding'));
-    if (this.sent === undefined) return this.outcome(wire, coding);
-    const ownCoding = codingOf(this.sent.headers['content-encoding']);
-    const isUnchanged = this.chunks.length === 1 && this.first === this.sent.payload;
-    const bytes = isUnchanged ? wire : bytesOf(this.sent.payload, 'utf8');
-    if (bytes !== undefined)
-      return bytes.length > this.rules.maxBytes ? unreplayable : this.outcome(bytes, ownCoding);
     if (coding === ownCoding || coding === undefined || wire.length === 0)
       return this.outcome(wire, ownCoding);
     return decoded(wire, coding, this.rules.maxBytes).then(
       identity => this.outcome(identity, ownCoding),
-      () => unreplayable,
+      () => this.unreplayable,
     );
+  }
+
+  private get unreplayable(): Ending {
+    return { kind: 'unreplayable', status: this.status };
   }
 
   private outcome(body: Buffer, coding: string | undefined): Ending {
@@ -128,12 +140,21 @@ export abstract class Answer {
     return { kind: 'outcome', outcome };
   }
 
+  /** Whether the body begins with a text that goes out in one piece with the head; between chunk marks it does not. */
+  protected get isHeadUtf8(): boolean {
+    const { first } = this;
+    if (first === undefined || this.headBy === 'flushHeaders' || !isUtf8Text(first.chunk, first.encoding))
+      return false;
+    return (first.isLast && this.headBy === undefined) || this.header('content-length') !== undefined;
+  }
+
   private get headWriting(): HeadWriting {
     if (isHttp2(this.raw)) return { isUtf8: false, spoilsDisposition: false };
     const names = this.headerNames().map(name => name.toLowerCase());
     const length = names.indexOf('content-length');
     const isLengthKnown =
-      this.isLengthKnown || (length !== -1 && length < names.indexOf('content-disposition'));
+      (this.headBy === undefined && this.first?.isLast === true && this.size > 0) ||
+      (length !== -1 && length < names.indexOf('content-disposition'));
     return { isUtf8: this.isHeadUtf8, spoilsDisposition: isLengthKnown && spoilsDisposition() };
   }
 
@@ -174,7 +195,7 @@ export function bytesOf(chunk: unknown, encoding: unknown): Buffer | undefined {
   return chunk instanceof Uint8Array ? Buffer.from(chunk) : undefined;
 }
 
-export function isUtf8Text(chunk: unknown, encoding: unknown): boolean {
+function isUtf8Text(chunk: unknown, encoding: unknown): boolean {
   return (
     typeof chunk === 'string' && chunk !== '' && (typeof encoding !== 'string' || /^utf-?8$/i.test(encoding))
   );

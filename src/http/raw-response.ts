@@ -13,7 +13,7 @@ export interface RawResponse {
   readonly headersSent: boolean;
   readonly writableEnded: boolean;
   readonly destroyed?: boolean;
-  readonly closed?: boolean;
+  readonly socket?: { destroy(): unknown } | null;
   readonly req?: {
     readonly method?: string;
     readonly httpVersionMajor?: number;
@@ -72,7 +72,7 @@ export function mustWriteApart(raw: RawResponse): boolean {
   return isBeyondAscii(raw.getHeader('content-disposition'));
 }
 
-export function isBeyondAscii(header: unknown): boolean {
+export function isBeyondAscii(header: string | number | readonly string[] | null | undefined): boolean {
   return header !== undefined && /[\u0080-\uffff]/.test(String(header));
 }
 

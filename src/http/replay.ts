@@ -97,16 +97,22 @@ function replayThroughFastify(
     else reply.header(name, value);
   }
   if (isBeyondAscii(reply.getHeaders()['content-disposition'])) writeApart(raw);
-  if (body.length > 0) (raw as ReplayingResponse)[REPLAYED] = { status: outcome.status, body };
-  // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
-  const isHead = raw.req?.method === 'HEAD';
-  reply.send(body.length > 0 ? body : isHead ? Readable.from([]) : undefined);
+  reply.send(payloadOf(raw, outcome.status, body));
   return whenSent(raw);
+}
+
+function payloadOf(raw: RawResponse, status: number, body: Buffer): unknown {
+  if (body.length > 0) {
+    (raw as ReplayingResponse)[REPLAYED] = { status, body };
+    return body;
+  }
+  // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
+  return raw.req?.method === 'HEAD' ? Readable.from([]) : undefined;
 }
 
 /** Lets the body be written before the answer is ended, whoever ends it. */
 function writeApart(raw: RawResponse): void {
-  const { end } = raw;
+  const end = raw.end.bind(raw);
   raw.end = (chunk, ...args) => {
     raw.end = end;
     if (chunk instanceof Uint8Array) {
@@ -120,13 +126,13 @@ function writeApart(raw: RawResponse): void {
 function headersOf(
   outcome: Outcome,
   replayedHeader: string | false,
-  current: (lowerName: string) => unknown,
+  current: (lowerName: string) => number | string | readonly string[] | undefined,
 ): [string, string | readonly string[] | null][] {
   const headers: [string, string | readonly string[] | null][] = [];
   for (const [name, value] of outcome.headers) {
     if (value !== null && name.toLowerCase() === 'vary') {
       const before = current('vary');
-      headers.push([name, before === undefined ? value : mergeVary(String(before as string), String(value))]);
+      headers.push([name, before === undefined ? value : mergeVary(String(before), String(value))]);
     } else headers.push([name, value]);
   }
   if (replayedHeader !== false) headers.push([replayedHeader, 'true']);

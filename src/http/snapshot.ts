@@ -90,7 +90,7 @@ function textOf(
   head: HeadWriting,
 ): string | readonly string[] {
   if (Array.isArray(value)) return value.map(item => asSent(String(item), lower, head));
-  return asSent(String(value as string | number), lower, head);
+  return asSent(String(value), lower, head);
 }
 
 /** A header value as characters of one byte each: as it left, and as it is to leave again. */

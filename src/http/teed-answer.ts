@@ -1,4 +1,4 @@
-import { Answer, bytesOf, chunkArguments, isUtf8Text } from './answer';
+import { Answer, bytesOf, chunkArguments } from './answer';
 import type { Interception } from './intercepted-response';
 import { headerEntries, headerNames, type RawResponse } from './raw-response';
 import type { HeaderValue } from './snapshot';
@@ -7,8 +7,6 @@ import type { HeaderValue } from './snapshot';
 export class TeedAnswer extends Answer implements Interception {
   /** The head as the application set it: what is called next may change it, such as compression. By lower-case name. */
   private head: ReadonlyMap<string, readonly [name: string, value: HeaderValue]> | undefined;
-
-  private hasHeadLeft = false;
 
   get headersSent(): boolean {
     return Reflect.get(this.original, 'headersSent', this.raw);
@@ -22,27 +20,29 @@ export class TeedAnswer extends Answer implements Interception {
     const before = this.committed ? undefined : headOf(this.raw, args.find(isObject));
     this.original.writeHead.apply(this.raw, [...args]);
     this.head ??= before;
+    // Node calls this by itself where nobody did.
+    if (!this.committed) this.headBy = 'writeHead';
     this.commit();
   }
 
   flushHeaders(): void {
     this.commit();
-    this.hasHeadLeft = true;
+    if (this.first === undefined) this.headBy = 'flushHeaders';
     this.original.flushHeaders.call(this.raw);
   }
 
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding } = chunkArguments(args);
-    this.beginBody(chunk, encoding, false);
-    this.copy(chunk, encoding);
+    this.commit();
+    this.copy(chunk, encoding, false);
     return this.original.write.call(this.raw, chunk, ...args.slice(1));
   }
 
   end(args: readonly unknown[]): void {
     if (this.ended) return void this.original.end.apply(this.raw, [...args]);
     const { chunk, encoding } = chunkArguments(args);
-    this.beginBody(chunk, encoding, true);
-    if (chunk != null) this.copy(chunk, encoding);
+    this.commit();
+    if (chunk != null) this.copy(chunk, encoding, true);
     this.ended = !this.passing;
     this.original.end.apply(this.raw, [...args]);
     if (this.ended) this.tell();
@@ -71,20 +71,11 @@ export class TeedAnswer extends Answer implements Interception {
     super.commit();
   }
 
-  private beginBody(chunk: unknown, encoding: unknown, isLast: boolean): void {
-    this.commit();
-    if (this.hasHeadLeft) return;
-    this.hasHeadLeft = true;
-    // Between chunk marks a text goes out by itself, behind the head.
-    this.isHeadUtf8 = isUtf8Text(chunk, encoding) && (isLast || this.header('content-length') !== undefined);
-    this.isLengthKnown = isLast && hasBytes(chunk);
-  }
-
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
-  private copy(chunk: unknown, encoding: unknown): void {
+  private copy(chunk: unknown, encoding: unknown, isLast: boolean): void {
     const bytes = bytesOf(chunk, encoding);
     if (bytes === undefined || this.passing) return;
-    this.keep(chunk, bytes);
+    this.keep(chunk, encoding, bytes, isLast);
     if (this.isTooLarge) this.chunks = [];
   }
 
@@ -104,10 +95,6 @@ function headOf(raw: RawResponse, added?: object): Map<string, readonly [string,
   for (const [name, value] of headerEntries(raw, added))
     head.set(name.toLowerCase(), [name, value as HeaderValue]);
   return head;
-}
-
-function hasBytes(chunk: unknown): boolean {
-  return typeof chunk === 'string' ? chunk !== '' : chunk instanceof Uint8Array && chunk.length > 0;
 }
 
 function isObject(value: unknown): value is object {

@@ -70,7 +70,7 @@ export async function expectHeld(
   const first = await app.post(`/marked/${route}`, key, init);
   expect(exact(first)).toEqual(exact(plain));
   await app.settled();
-  await expectConflict(app, route, key, code, init);
+  await expectConflict(app, { ...init, route, key }, code);
   expect(app.runs(`/marked/${route}`)).toBe(1);
   return first;
 }
@@ -78,16 +78,12 @@ export async function expectHeld(
 /** A retry is refused with 409 and this code. */
 export async function expectConflict(
   app: TestApp,
-  route: string,
-  key: string,
+  { route, key, ...init }: Init & { readonly route: string; readonly key: string },
   code: string,
-  init: Init = {},
 ): Promise<void> {
   const retry = await app.post(`/marked/${route}`, key, init);
-  expect({ status: retry.status, code: JSON.parse(retry.body.toString() || '{}').code }).toEqual({
-    status: 409,
-    code,
-  });
+  const problem = JSON.parse(retry.body.toString() || '{}');
+  expect({ status: retry.status, code: problem.code }).toEqual({ status: 409, code });
 }
 
 /** Sends one request twice to a route that frees its key: both answers are the handler's own, and it runs twice. */

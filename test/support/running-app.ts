@@ -26,10 +26,15 @@ export interface Answer {
 export interface RunningApp {
   readonly nest: INestApplication;
   readonly port: number;
-  send(request: WireRequest): Promise<Answer>;
+  readonly send: (request: WireRequest) => Promise<Answer>;
   /** POST of a JSON body; `key` is left out where the request has none. */
-  post(path: string, key?: string, body?: object, headers?: WireRequest['headers']): Promise<Answer>;
-  close(): Promise<void>;
+  readonly post: (
+    path: string,
+    key?: string,
+    body?: object,
+    headers?: WireRequest['headers'],
+  ) => Promise<Answer>;
+  readonly close: () => Promise<void>;
 }
 
 export interface Parts {

@@ -31,7 +31,8 @@ export class NoAnswerError extends Error {}
 
 /** One connection that sends requests as bytes and reads answers as bytes. */
 export class Wire {
-  private received = Buffer.alloc(0);
+  private parts: Buffer[] = [];
+  private available = 0;
   private wake: (() => void) | undefined;
   private hasEnded = false;
   readonly closed: Promise<void>;
@@ -41,7 +42,8 @@ export class Wire {
     private readonly port: number,
   ) {
     socket.on('data', (bytes: Buffer) => {
-      this.received = Buffer.concat([this.received, bytes]);
+      this.parts.push(bytes);
+      this.available += bytes.length;
       this.wake?.();
     });
     socket.on('error', () => undefined);
@@ -153,9 +155,8 @@ export class Wire {
     if (method === 'HEAD' || head.status === 204 || head.status === 304) return none;
     if (headerOf(head, 'transfer-encoding') === 'chunked') return this.readChunks();
     const length = headerOf(head, 'content-length');
-    while (!this.hasEnded && (length === undefined || this.received.length < Number(length)))
-      await this.more();
-    const body = this.take(length === undefined ? this.received.length : Number(length));
+    while (!this.hasEnded && (length === undefined || this.available < Number(length))) await this.more();
+    const body = this.take(length === undefined ? this.available : Number(length));
     return { ...none, body, isComplete: length === undefined || body.length === Number(length) };
   }
 
@@ -168,7 +169,7 @@ export class Wire {
         const trailers = size === 0 ? await this.readTrailers() : [];
         return { body: Buffer.concat(parts), trailers, isComplete: size === 0 };
       }
-      while (!this.hasEnded && this.received.length < size + 2) await this.more();
+      while (!this.hasEnded && this.available < size + 2) await this.more();
       const part = this.take(size + 2);
       parts.push(part.subarray(0, size));
       if (part.length < size + 2) return { body: Buffer.concat(parts), trailers: [], isComplete: false };
@@ -199,9 +200,17 @@ export class Wire {
   }
 
   private take(length: number): Buffer {
-    const taken = this.received.subarray(0, length);
-    this.received = this.received.subarray(taken.length);
+    const { received } = this;
+    const taken = received.subarray(0, length);
+    this.parts = [received.subarray(taken.length)];
+    this.available -= taken.length;
     return taken;
+  }
+
+  /** In one piece only when somebody looks, or big answers would cost the square of their size. */
+  private get received(): Buffer {
+    if (this.parts.length !== 1) this.parts = [Buffer.concat(this.parts)];
+    return this.parts[0] as Buffer;
   }
 }
 
@@ -233,16 +242,25 @@ const NOTHING: WireAnswer = {
 };
 
 function requestBytes({ method = 'POST', path, headers = {}, body }: WireRequest, port: number): Buffer {
-  const isJson = body !== undefined && typeof body !== 'string' && !Buffer.isBuffer(body);
-  const bytes = isJson ? Buffer.from(JSON.stringify(body)) : Buffer.from(body ?? '');
-  const lines = [`${method} ${path} HTTP/1.1`, `Host: localhost:${port}`];
-  if (isJson) lines.push('Content-Type: application/json');
-  if (body !== undefined) lines.push(`Content-Length: ${bytes.length}`);
-  else if (method !== 'GET' && method !== 'HEAD') lines.push('Content-Length: 0');
+  const { bytes, lines: bodyLines } = encodeBody(body, method);
+  const lines = [`${method} ${path} HTTP/1.1`, `Host: localhost:${port}`, ...bodyLines];
   for (const [name, value] of Object.entries(headers)) {
     for (const line of typeof value === 'string' ? [value] : value) lines.push(`${name}: ${line}`);
   }
   return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), bytes]);
+}
+
+function encodeBody(body: WireRequest['body'], method: string): { bytes: Buffer; lines: string[] } {
+  if (body === undefined) {
+    const hasNone = method === 'GET' || method === 'HEAD';
+    return { bytes: Buffer.alloc(0), lines: hasNone ? [] : ['Content-Length: 0'] };
+  }
+  if (typeof body === 'string' || Buffer.isBuffer(body)) {
+    const bytes = Buffer.from(body as string);
+    return { bytes, lines: [`Content-Length: ${bytes.length}`] };
+  }
+  const bytes = Buffer.from(JSON.stringify(body));
+  return { bytes, lines: ['Content-Type: application/json', `Content-Length: ${bytes.length}`] };
 }
 
 function headerLines(lines: readonly string[]): [string, string][] {

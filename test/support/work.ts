@@ -11,7 +11,7 @@ import {
   type IdempotencyStorage,
   type Lease,
 } from '../../src';
-import { startApp, type TestApp } from './apps';
+import { startApp, type Platform, type TestApp } from './apps';
 import { headerOf, type WireAnswer } from './wire';
 
 /** Short, so that tests can let them pass; the option check asks for `lease ≥ 3 × storageTimeout`. */
@@ -53,6 +53,7 @@ export interface Job {
 
 export interface WorkSetup {
   readonly storage: IdempotencyStorage;
+  readonly platform?: Platform;
   readonly options?: IdempotencyModuleOptions;
   readonly route?: IdempotencyRouteOptions;
   readonly prepare?: Parameters<typeof startApp>[0]['prepare'];
@@ -61,7 +62,14 @@ export interface WorkSetup {
 }
 
 /** An application with one protected route. */
-export function startWork({ storage, options, route, work, prepare }: WorkSetup): Promise<TestApp> {
+export function startWork({
+  storage,
+  options,
+  route,
+  work,
+  prepare,
+  platform = 'express',
+}: WorkSetup): Promise<TestApp> {
   @Controller()
   class WorkController {
     @Post('work')
@@ -75,7 +83,7 @@ export function startWork({ storage, options, route, work, prepare }: WorkSetup)
     }
   }
   return startApp({
-    platform: 'express',
+    platform,
     storage,
     controllers: [WorkController],
     options: { storageTimeout: STORAGE_TIMEOUT_MS, lease: LEASE_MS, ...options },
