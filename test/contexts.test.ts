@@ -13,13 +13,7 @@ import {
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import { createServer, type AddressInfo } from 'node:net';
 import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
-import {
-  Idempotent,
-  IdempotencyInterceptor,
-  IdempotencyLease,
-  IdempotencyModule,
-  type Lease,
-} from '../src';
+import { Idempotent, IdempotencyInterceptor, IdempotencyLease, IdempotencyModule, type Lease } from '../src';
 
 interface Order {
   readonly id: string;

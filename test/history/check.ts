@@ -1,5 +1,5 @@
 import type { Answer, Attempt, History, Operation, Run } from './history';
-import { letterOf, livesOf, type Letter, type Life } from './lives';
+import { letterOf, livesOf, wasGivenUp, type Letter, type Life } from './lives';
 import { linearise } from './linearise';
 import { stepOf, UNKNOWN, type Step } from './row-model';
 
@@ -84,6 +84,9 @@ class Judge implements Verdict {
     const what = `${life.key}: the life of ${life.token} ended (${life.end.how} at ${life.end.at})`;
     if (letter === undefined) return this.violate(`${what} under no letter`);
     this.counts[letter]++;
+    if (letter === 'c' && wasGivenUp(life, this.history)) {
+      this.violate(`${what} although its process could have extended it again`);
+    }
     const marked = life.runs.some(run => run.effectBegan);
     if (marked && (life.end.how === 'released' || life.end.how === 'lapsed') && letter !== 'd') {
       this.violate(`${what} although its effect had begun`);
@@ -104,7 +107,8 @@ class Judge implements Verdict {
     // The last one: a call that was sent twice is answered by its second execution.
     const create = operations.findLast(({ call, attempt: by }) => call.method === 'create' && by === attempt);
     if (create === undefined || typeof create.reply !== 'object') return;
-    if (attempt.tokens.length > 1 || this.history.schedule.conditions.waitMs > 0) return;
+    const isSame = create.reply.fingerprint === attempt.fingerprint;
+    if (attempt.tokens.length > 1 || (isSame && this.history.schedule.conditions.waitMs > 0)) return;
     if (this.history.runs.some(run => run.attempt === attempt)) return;
     const allowed = allowedAnswers(create.reply, attempt);
     if (!allowed.includes(textOf(answer))) {
@@ -128,9 +132,18 @@ class Judge implements Verdict {
         run.body === body &&
         run.settled === 'keep' &&
         run.attempt.owner === attempt.owner &&
-        run.attempt.fingerprint === attempt.fingerprint,
+        run.attempt.fingerprint === attempt.fingerprint &&
+        this.wasDisturbed(run),
     );
     if (!stored && !waits) this.violate(`${attempt.key}: a replay of "${body}", which nobody completed`);
+  }
+
+  /** Whether the process had trouble to store what its handler returned, so that it answers from its own table. */
+  private wasDisturbed({ attempt }: Run): boolean {
+    if (!this.history.exact) return true;
+    return this.history.troubles.some(
+      ({ owner, key, call }) => owner === attempt.owner && key === attempt.key && STORES.has(call.method),
+    );
   }
 
   private judgeProbe({ key, answer }: Attempt): void {
@@ -155,6 +168,8 @@ class Judge implements Verdict {
     this.violations.push(violation);
   }
 }
+
+const STORES: ReadonlySet<string> = new Set(['complete', 'create']);
 
 /** A life that its owner could not know to be over. */
 function wasTaken(life: Life, history: History): boolean {

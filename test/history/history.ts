@@ -40,6 +40,8 @@ export interface Operation {
 /** A call that did not reach the storage as it should have, or whose reply did not come back so. */
 export interface Trouble {
   readonly owner: Owner;
+  readonly key: string;
+  readonly call: Call;
   readonly from: number;
   readonly to: number;
 }

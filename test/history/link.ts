@@ -100,7 +100,7 @@ export class Link implements IdempotencyStorage {
       const deliver = (reply: T): void => this.after(this.latency(), this.owner, () => resolve(reply));
       const fail = (): void => this.after(this.latency(), this.owner, () => reject(unavailable()));
       this.owner.run(() => {
-        this.noteTrouble(fault);
+        this.noteTrouble(key, call, fault);
         this.carry({ key, call, fault, execute }, attempt).then(deliver, fail);
       });
     });
@@ -163,10 +163,10 @@ export class Link implements IdempotencyStorage {
     attempt?.tokens.push(token);
   }
 
-  private noteTrouble(fault: LinkFault | undefined): void {
+  private noteTrouble(key: string, call: Call, fault: LinkFault | undefined): void {
     if (fault === undefined || fault.kind === 'resent') return;
     const from = this.cable.world.now();
-    this.cable.history.troubles.push({ owner: this.owner, from, to: from + fault.ms });
+    this.cable.history.troubles.push({ owner: this.owner, key, call, from, to: from + fault.ms });
   }
 
   private latency(): number {

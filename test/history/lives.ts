@@ -1,5 +1,5 @@
 import type { Completion } from '../../src';
-import type { History, Operation, Run } from './history';
+import type { Call, History, Operation, Run } from './history';
 import type { Placed } from './linearise';
 import type { Row } from './row-model';
 
@@ -114,3 +114,25 @@ function letterOfLapse({ armed, token }: Life, end: number, history: History): L
   const troubled = history.troubles.some(trouble => trouble.owner === owner && overlaps(trouble));
   return troubled || armed.fault !== undefined ? 'c' : undefined;
 }
+
+/** A running handler was overtaken, although nothing but single calls went wrong, and its process tried only once. */
+export function wasGivenUp(life: Life, history: History): boolean {
+  const { armed, end, key, runs, token } = life;
+  const { owner } = armed;
+  const { maxLeaseMs } = history.schedule.conditions;
+  const [run] = runs;
+  if (end === undefined || owner === undefined || run === undefined || !history.exact) return false;
+  if ((run.settledAt ?? Infinity) <= end.at || end.at >= run.at + maxLeaseMs / 2) return false;
+  if (owner.pauses.some(pause => pause.from <= end.at && pause.to >= armed.at)) return false;
+  const isTry = (call: Call): boolean => call.method === 'extend' && call.token === token;
+  const undisturbed = history.operations.filter(
+    ({ at, call, fault }) => isTry(call) && fault === undefined && at > armed.at && at <= end.at + SLOW_MS,
+  );
+  const disturbed = history.troubles.filter(
+    ({ call, from, key: on }) => on === key && isTry(call) && from >= armed.at && from <= end.at,
+  );
+  return undisturbed.length + disturbed.length < 2;
+}
+
+/** A call that was sent right before the end arrives after it. */
+const SLOW_MS = 50;
