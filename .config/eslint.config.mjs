@@ -2,7 +2,9 @@ import path from 'node:path';
 import tseslint from 'typescript-eslint';
 
 const typed = {
-  languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: path.dirname(import.meta.dirname) } },
+  languageOptions: {
+    parserOptions: { project: './tsconfig.json', tsconfigRootDir: path.dirname(import.meta.dirname) },
+  },
 };
 
 export default tseslint.config(
