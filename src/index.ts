@@ -49,8 +49,9 @@ export {
   type IdempotencyProblem,
 } from './idempotency.errors';
 export { NEVER_STORED_HEADERS } from './http/headers';
-export { MemoryStorage, type MemoryStorageOptions } from './storage/memory.storage';
+export { MemoryStorage, type MemoryClock, type MemoryStorageOptions } from './storage/memory.storage';
 export { RedisStorage, type RedisStorageOptions } from './storage/redis.storage';
+export { RECORD_FORMAT } from './storage/storage';
 export type {
   ClaimRequest,
   CompletedRecord,

@@ -25,6 +25,8 @@ export class Claim implements Beating {
   private endsForGood = false;
   private effectBegan = false;
   private phase: 'held' | 'lapsed' | 'taken' | 'settled' = 'held';
+  /** When the run was over, before its outcome was stored. */
+  private overAt: number | undefined;
 
   /** @param sentAt when `create` was sent: the storage cannot have begun to count the lease before. */
   constructor(
@@ -154,6 +156,7 @@ export class Claim implements Beating {
     if (this.phase === 'settled') return;
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
+    this.overAt = now();
     this.nextBeatAt = Infinity;
     try {
       if (!wasTaken) await this.carryOut(decision);
@@ -185,7 +188,8 @@ export class Claim implements Beating {
   }
 
   private released(released: boolean): void {
-    if (released) this.emit('released');
+    // Not released here, it has lapsed or was deleted: the claim has ended either way.
+    this.emit('released', undefined, released ? undefined : 'lapsed');
     this.parts.waiting.freed(this.plan.recordKey);
   }
 
@@ -238,7 +242,8 @@ export class Claim implements Beating {
 
   private event(name: IdempotencyEventName, status?: number, code?: string): IdempotencyEvent {
     const { route, recordKey } = this.plan;
-    return { name, route, recordKey, status, code, durationMs: now() - this.startedAt };
+    const handlerMs = this.overAt && this.overAt - this.startedAt;
+    return { name, route, recordKey, status, code, handlerMs, durationMs: now() - this.startedAt };
   }
 }
 

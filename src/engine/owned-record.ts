@@ -1,3 +1,4 @@
+import { timed } from '../idempotency.timings';
 import type {
   ClaimRequest,
   Completion,
@@ -24,7 +25,7 @@ export class OwnedRecord {
   create(): Promise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
     return calls.within(
-      () => storage.create(recordKey, claim),
+      timed('create', () => storage.create(recordKey, claim)),
       late => {
         if (late === undefined) void this.release().catch(() => undefined);
       },
@@ -34,20 +35,22 @@ export class OwnedRecord {
   /** Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. */
   reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim, onLapse } = this;
-    return calls.within(() => storage.create(recordKey, { ...claim, leaseMs, onLapse }));
+    return calls.within(timed('create', () => storage.create(recordKey, { ...claim, leaseMs, onLapse })));
   }
 
   /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
   async holdOnLapse(): Promise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
-    const inTheWay = await calls.within(() => storage.create(recordKey, { ...claim, onLapse: 'hold' }));
+    const inTheWay = await calls.within(
+      timed('create', () => storage.create(recordKey, { ...claim, onLapse: 'hold' })),
+    );
     if (inTheWay === undefined) this.onLapse = 'hold';
     return inTheWay;
   }
 
   extend(leaseMs: number): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(() => storage.extend(recordKey, claim.token, leaseMs));
+    return calls.within(timed('extend', () => storage.extend(recordKey, claim.token, leaseMs)));
   }
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
@@ -59,11 +62,13 @@ export class OwnedRecord {
 
   release(): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(() => storage.release(recordKey, claim.token));
+    return calls.within(timed('release', () => storage.release(recordKey, claim.token)));
   }
 
   private tryComplete(completion: Completion): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(() => storage.complete(recordKey, claim.token, completion, claim.ttlMs));
+    return calls.within(
+      timed('complete', () => storage.complete(recordKey, claim.token, completion, claim.ttlMs)),
+    );
   }
 }
