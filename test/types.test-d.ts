@@ -1,0 +1,215 @@
+// Compiled by `npm run typecheck`, never run: each `@ts-expect-error` fails the compilation where there is no error.
+import { Controller, Injectable, Module, Post, UseInterceptors, type ExecutionContext } from '@nestjs/common';
+import { APP_INTERCEPTOR } from '@nestjs/core';
+import { Cluster, Redis } from 'ioredis';
+import {
+  Idempotent,
+  IdempotencyInterceptor,
+  IdempotencyLease,
+  IdempotencyModule,
+  MemoryStorage,
+  NotIdempotent,
+  RedisStorage,
+  type ClaimRequest,
+  type Completion,
+  type Duration,
+  type IdempotencyErrorCode,
+  type IdempotencyEvent,
+  type IdempotencyModuleOptions,
+  type IdempotencyOptionsFactory,
+  type IdempotencyRecord,
+  type IdempotencyRouteOptions,
+  type IdempotencyService,
+  type IdempotencyStorage,
+  type Lease,
+  type RunRequest,
+} from '../src';
+import { observeIdempotency, IdempotencyTelemetryModule } from '../src/otel';
+import { duplicate, SettableClock } from '../src/testing';
+
+type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+const same = <A, B>(_equal: Equal<A, B>): void => undefined;
+
+// Storages: ioredis clients fit as they are, and nothing else does.
+export const storages: IdempotencyStorage[] = [
+  new RedisStorage({ client: new Redis() }),
+  new RedisStorage({ client: new Redis.Cluster([]) }),
+  new RedisStorage({ client: new Cluster([]) }),
+  new MemoryStorage(),
+  new MemoryStorage({ clock: new SettableClock(), whenFull: 'evict-completed' }),
+];
+// @ts-expect-error a url is no client
+new RedisStorage({ client: 'redis://localhost' });
+// @ts-expect-error the client is not optional
+new RedisStorage({});
+// @ts-expect-error there is no such policy
+new MemoryStorage({ whenFull: 'drop' });
+
+// Durations.
+export const durations: Duration[] = [1, '45s', '24h', '30d', '100ms', '5m'];
+// @ts-expect-error a unit is missing
+export const unitless: Duration = '45';
+// @ts-expect-error there is no such unit
+export const unknownUnit: Duration = '1 fortnight';
+
+// Options: what a route may override, and what only the module may set.
+export const route: IdempotencyRouteOptions = {
+  scope: (request: { user: { id: string } }, context: ExecutionContext) =>
+    request.user.id + context.getType(),
+  key: async (request: { body: { id?: string } }) => request.body.id,
+  keyFormat: /^[a-z]+$/,
+  fingerprint: false,
+  whenInProgress: { wait: '5s' },
+  settle: ({ status, handler, default: preset }) =>
+    status === 402 && handler === 'threw' ? 'release' : preset,
+  replayHeaders: ['location'],
+};
+export const whole: IdempotencyModuleOptions = {
+  ...route,
+  storage: new MemoryStorage(),
+  replayedHeader: false,
+};
+// @ts-expect-error only the module has a storage
+export const storageOfRoute: IdempotencyRouteOptions = { storage: new MemoryStorage() };
+// @ts-expect-error a scope is a function or false
+export const scopeName: IdempotencyRouteOptions = { scope: 'user' };
+// @ts-expect-error `true` says nothing
+export const scopeTrue: IdempotencyRouteOptions = { scope: true };
+// @ts-expect-error a scope is a string
+export const scopeNumber: IdempotencyRouteOptions = { scope: () => 1 };
+// @ts-expect-error there is no such settlement
+export const settlement: IdempotencyRouteOptions = { settle: () => 'forget' };
+// @ts-expect-error there is no such option
+export const misspelt: IdempotencyModuleOptions = { tll: '1h' };
+
+// Decorators stand on methods and classes; the exemption needs its reason; the lease is a parameter.
+@Controller()
+@Idempotent({ ttl: '1h' })
+@UseInterceptors(IdempotencyInterceptor)
+export class PaymentsController {
+  @Post()
+  @Idempotent({ whenLeaseLapses: 'hold' })
+  pay(@IdempotencyLease() lease: Lease): string | undefined {
+    same<Lease['signal'], AbortSignal>(true);
+    same<ReturnType<Lease['effectBegins']>, Promise<void>>(true);
+    return lease.key ?? lease.downstreamKey('charge');
+  }
+
+  @Post('ask')
+  @NotIdempotent('asks only')
+  ask(): void {}
+
+  // @ts-expect-error a reason is needed
+  @NotIdempotent()
+  askAgain(): void {}
+
+  // @ts-expect-error the module's options are not a route's
+  @Idempotent({ namespace: 'eu' })
+  refund(): void {}
+
+  // @ts-expect-error it is no property decorator with a descriptor
+  @NotIdempotent('not a method') property = 1;
+}
+
+// The module, in every way in which Nest modules take options.
+@Injectable()
+class Options implements IdempotencyOptionsFactory {
+  createIdempotencyOptions(): IdempotencyModuleOptions {
+    return { ttl: '1h' };
+  }
+}
+
+@Module({
+  imports: [
+    IdempotencyModule.forRoot(),
+    IdempotencyModule.forRoot({
+      isGlobal: false,
+      enabled: false,
+      onEvent: note,
+    }),
+    IdempotencyModule.forRootAsync({
+      inject: [Options],
+      useFactory: (options: Options) => options.createIdempotencyOptions(),
+    }),
+    IdempotencyModule.forRootAsync({
+      useFactory: async () => ({ storage: new MemoryStorage() }),
+      isGlobal: false,
+    }),
+    IdempotencyModule.forRootAsync({ imports: [], useClass: Options }),
+    IdempotencyModule.forRootAsync({ useExisting: Options }),
+    IdempotencyTelemetryModule.forRoot({ spanEvents: false }),
+  ],
+  providers: [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }],
+})
+export class AppModule {}
+// @ts-expect-error a ttl is a duration
+IdempotencyModule.forRoot({ ttl: true });
+// @ts-expect-error the factory's options are checked
+IdempotencyModule.forRootAsync({ useFactory: () => ({ ttl: true }) });
+// @ts-expect-error a class must make options
+IdempotencyModule.forRootAsync({ useClass: Date });
+
+function note({ name, recordKey, durationMs }: IdempotencyEvent): void {
+  console.log(name, recordKey?.length, durationMs?.toFixed());
+}
+
+// run(): the result is the work's, and a request names its operation and key.
+export async function runs(service: IdempotencyService): Promise<void> {
+  const request: RunRequest = {
+    operation: 'mail',
+    key: 'message-1',
+    scope: 'tenant',
+    payload: { to: 'x' },
+    ttl: '7d',
+  };
+  const sent = await service.run(request, async lease => (lease.assertHeld(), { id: 1 }));
+  console.log(sent.id);
+  same<number, typeof sent.id>(true);
+  same<Awaited<ReturnType<IdempotencyService['get']>>, IdempotencyRecord | undefined>(true);
+  // @ts-expect-error an operation is needed
+  await service.run({ key: 'message-1' }, () => undefined);
+  // @ts-expect-error run() has no request to take a scope from
+  await service.run({ operation: 'mail', key: 'message-1', scope: () => 'tenant' }, () => undefined);
+}
+
+// An own storage may answer with values or promises; a record is narrowed by its state.
+export class OwnStorage implements IdempotencyStorage {
+  get(_recordKey: string): undefined {
+    return undefined;
+  }
+  async create(recordKey: string, claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
+    return claim.leaseMs + claim.ttlMs > 0 ? undefined : this.get(recordKey);
+  }
+  complete(_recordKey: string, _token: string, completion: Completion): boolean {
+    return 'held' in completion ? completion.held === 'outcome-unknown' : completion.body.byteLength > 0;
+  }
+  release(): Promise<boolean> {
+    return Promise.resolve(true);
+  }
+  extend(): boolean {
+    return true;
+  }
+  delete(): boolean {
+    return true;
+  }
+}
+// @ts-expect-error a storage without `create` is none
+export const incomplete: IdempotencyStorage = {
+  get: () => undefined,
+  complete: () => true,
+  release: () => true,
+};
+
+export function statusOf(record: IdempotencyRecord): number | undefined {
+  // @ts-expect-error a record in progress has no status
+  if (record.state === 'in-progress') return record.status;
+  return record.state === 'completed' ? record.outcome.status : record.status;
+}
+
+export const code: IdempotencyErrorCode = 'key-reused';
+// @ts-expect-error there is no such code
+export const wrongCode: IdempotencyErrorCode = 'duplicate';
+
+// Telemetry and testing.
+same<ReturnType<typeof observeIdempotency>, () => void>(true);
+export const answers: Promise<number[]> = duplicate(() => Promise.resolve(1), 3);
