@@ -334,8 +334,8 @@ describePlatforms(kit => {
     });
 
     it('is not touched by a replay', async () => {
-      gates.set('replay', new Gate());
       await app.post('/marked/small?answer-at=replay', 'replayed');
+      gates.set('replay', new Gate());
       const second = await app.post('/marked/small?answer-at=replay', 'replayed');
       gates.get('replay')?.release();
       expect(second.body.toString()).toBe('gave up');

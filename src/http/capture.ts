@@ -75,8 +75,13 @@ export function noteSentPayload(
 ): void {
   const answer = interceptionOf(reply.raw);
   if (answer instanceof HeldAnswer || answer instanceof TeedAnswer) {
-    // Fastify takes the headers of a web `Response` over after this hook.
-    const added = payload instanceof Response ? Object.fromEntries(payload.headers) : undefined;
-    answer.sent = { payload, headers: { ...reply.getHeaders(), ...added } };
+    answer.sent = { payload, headers: { ...reply.getHeaders(), ...addedLater(payload) } };
   }
+}
+
+/** Fastify takes the headers of a web `Response` over after the hook. Known by its tag: its class is loaded when it is named. */
+function addedLater(payload: unknown): OutgoingHttpHeaders | undefined {
+  const isWebResponse =
+    typeof payload === 'object' && Object.prototype.toString.call(payload) === '[object Response]';
+  return isWebResponse ? Object.fromEntries((payload as Response).headers) : undefined;
 }

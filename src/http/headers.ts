@@ -1,6 +1,9 @@
 /**
  * Headers that are never stored: they belong to one response, one connection or one caller (RFC 9110, 6.6.1 and 7.6.1), so
  * a replay carries the current request's own. A name that ends in `*` stands for every header that begins with it.
+ *
+ * Compression by middleware is undone before an answer is stored, so `Content-Encoding` is none of its headers. Only where a
+ * handler has coded its body by itself are bytes and coding stored together.
  */
 export const NEVER_STORED_HEADERS: readonly string[] = Object.freeze([
   'set-cookie',

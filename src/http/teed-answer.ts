@@ -34,7 +34,8 @@ export class TeedAnswer extends Answer implements Interception {
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding } = chunkArguments(args);
     this.commit();
-    this.copy(chunk, encoding, false);
+    // On HTTP/2 Node writes by this method what `end()` was given.
+    if (!this.ended) this.copy(chunk, encoding, false);
     return this.original.write.call(this.raw, chunk, ...args.slice(1));
   }
 
