@@ -10,7 +10,7 @@ import { describeOwnRedis } from './support/redis';
  * The master of a real Sentinel set-up is killed under load, and its replica takes over. A row that the master
  * acknowledged and had not replicated is lost, which is letter (e) of the guarantee, and the only one here: every lease
  * outlives the fail-over. Where the claim was replicated and its completion was not, the key is in progress again, and
- * free one lease later. The figures that are printed are those that docs/guarantee.md gives for the window of (e):
+ * free one lease later. The figures that are printed are those that docs/redis.md gives for the window of (e):
  *
  *   npx jest test/redis-sentinel
  */

@@ -14,6 +14,9 @@ interface NodeRequest {
   /** Whether anybody has read from the request. */
   readonly readableDidRead?: boolean;
   readonly stream?: { readonly endAfterHeaders?: boolean };
+  readonly readableLength?: number;
+  readonly readableEnded?: boolean;
+  once?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
 }
 
 /** What the body part of a fingerprint needs of an Express request or a FastifyRequest. */
@@ -46,8 +49,12 @@ export function contentTypeOf(request: HeaderSource): string {
  * @throws BodyUnreadableError (or rejects with it) where there is a body and nobody parsed it
  */
 export function bodyPart(request: BodySource): MaybePromise<string> {
+  if (!isEmpty(request.body)) return parsedPart(request);
+  return whetherContent(request, has => (has ? parsedPart(request) : NO_BODY));
+}
+
+function parsedPart(request: BodySource): MaybePromise<string> {
   const { body } = request;
-  if (isEmpty(body) && !hasContent(request)) return NO_BODY;
   if (typeof body === 'string' && !isJson(request)) return `t${taggedPart(body)}`;
   if (types.isUint8Array(body)) return `b${digestOf(body)}`;
   const contentType = contentTypeOf(request);
@@ -66,23 +73,39 @@ export function bodyPart(request: BodySource): MaybePromise<string> {
  *
  * @throws BodyUnreadableError where there is a body and nobody kept its bytes
  */
-export function bytesPart(request: BodySource): string {
+export function bytesPart(request: BodySource): MaybePromise<string> {
   const bytes = types.isUint8Array(request.rawBody) ? request.rawBody : request.body;
   if (types.isUint8Array(bytes)) return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}`;
-  if (!hasContent(request)) return NO_BODY;
-  throw new BodyUnreadableError(
-    `The bytes of the ${nameOf(contentTypeOf(request))} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
-  );
+  return whetherContent(request, has => {
+    if (!has) return NO_BODY;
+    throw new BodyUnreadableError(
+      `The bytes of the ${nameOf(contentTypeOf(request))} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
+    );
+  });
 }
 
-/** Whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
-function hasContent(request: BodySource): boolean {
+/** Tells whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
+function whetherContent(
+  request: BodySource,
+  then: (hasContent: boolean) => MaybePromise<string>,
+): MaybePromise<string> {
   const { headers } = request;
-  if (headers['transfer-encoding'] !== undefined) return true;
-  if (Number(headers['content-length'] ?? 0) > 0) return true;
+  if (headers['transfer-encoding'] !== undefined) return then(true);
+  if (headers['content-length'] !== undefined) return then(Number(headers['content-length']) > 0);
   const node: NodeRequest = request.raw ?? request;
-  // HTTP/2 needs neither header: content follows unless the headers end the stream.
-  return (node.httpVersionMajor ?? 1) >= 2 && node.stream?.endAfterHeaders === false;
+  // HTTP/2 needs neither header: content may follow unless the headers end the stream.
+  if ((node.httpVersionMajor ?? 1) < 2 || node.stream?.endAfterHeaders !== false) return then(false);
+  if (node.readableDidRead === true || node.once === undefined) return then(true);
+  return firstBytes(node).then(then);
+}
+
+/** Most HTTP/2 clients end a request without content by an empty frame of its own, which may still be on its way. */
+function firstBytes(node: NodeRequest): Promise<boolean> {
+  return new Promise(resolve => {
+    const tell = () => resolve((node.readableLength ?? 0) > 0);
+    if ((node.readableLength ?? 0) > 0 || node.readableEnded === true) return tell();
+    for (const event of ['readable', 'end', 'close'] as const) node.once?.(event, tell);
+  });
 }
 
 function isEmpty(body: unknown): boolean {
