@@ -1,5 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -110,7 +110,7 @@ async function launch(
   { port: wanted, ready = /Ready to accept connections/, config }: RedisServerOptions,
 ): Promise<RedisServer> {
   const port = wanted ?? (await freePort());
-  const files = ['--dir', tmpdir(), '--dbfilename', `nestjs-idempotency-test-${port}.rdb`];
+  const files = ['--dir', tmpdir(), '--dbfilename', fileName(port)];
   const basics = [
     ...(config === undefined ? [] : [config]),
     '--port',
@@ -135,12 +135,20 @@ async function launch(
     port,
     pid,
     kill: signal => void process.kill(pid, signal),
-    stop: () => {
-      keeper.ref();
+    stop: async () => {
+      // Nothing else may keep this process: it would end here, and with exit code 0 whatever its tests said.
+      const staying = setInterval(() => undefined, 1_000);
       keeper.stdin?.end();
-      return gone;
+      await gone;
+      clearInterval(staying);
+      // A replica leaves what it was sent when it began.
+      rmSync(join(tmpdir(), fileName(port)), { force: true });
     },
   };
+}
+
+function fileName(port: number): string {
+  return `nestjs-idempotency-test-${port}.rdb`;
 }
 
 function untilReady(keeper: ChildProcess, ready: RegExp): Promise<number> {
