@@ -61,12 +61,15 @@ describeOwnRedis('A Redis Cluster', () => {
     const load = new Load(processes, ledger);
     const loaded = load.run();
     let moved = 0;
-    for (let move = 0; move < MOVES; move++) {
-      const slot = await cluster.slotOf(`${prefixOf(TAGS[move % TAGS.length] as string)}:`);
-      moved += await cluster.moveSlot(slot, ((await cluster.ownerOf(slot)) + 1) % 3);
+    try {
+      for (let move = 0; move < MOVES; move++) {
+        const slot = await cluster.slotOf(`${prefixOf(TAGS[move % TAGS.length] as string)}:`);
+        moved += await cluster.moveSlot(slot, ((await cluster.ownerOf(slot)) + 1) % 3);
+      }
+    } finally {
+      load.end();
+      await loaded;
     }
-    load.end();
-    await loaded;
     expect(moved).toBeGreaterThan(0);
     expect(ledger.wrong).toEqual([]);
     expect(load.disagreements).toEqual([]);

@@ -86,19 +86,25 @@ async function failOver(
   const ledger = new Ledger();
   const load = new Load(processes, ledger);
   const loaded = load.run();
-  await load.untilAsked(200);
-  const cutAt = performance.now();
-  if (cutMs > 0) {
-    await sentinel.cutReplication();
-    await delay(cutMs);
+  let cutAt = 0;
+  let killedAt = 0;
+  let awayMs = 0;
+  try {
+    await load.untilAsked(200);
+    cutAt = performance.now();
+    if (cutMs > 0) {
+      await sentinel.cutReplication();
+      await delay(cutMs);
+    }
+    killedAt = performance.now();
+    sentinel.killMaster();
+    await sentinel.untilPromoted();
+    await load.untilAnswered();
+    awayMs = performance.now() - killedAt;
+  } finally {
+    load.end();
+    await loaded;
   }
-  const killedAt = performance.now();
-  sentinel.killMaster();
-  await sentinel.untilPromoted();
-  await load.untilAnswered();
-  const awayMs = performance.now() - killedAt;
-  load.end();
-  await loaded;
   // Clients that retry although they have their answer: only now a lost record shows.
   await load.askAllAgain();
   const firsts = ledger.wrong.map(key => ledger.effects(key));
