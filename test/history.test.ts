@@ -58,7 +58,7 @@ describeRedis(`Every one of ${REDIS_SCHEDULES} random schedules keeps the guaran
     await client.quit();
     const [failure] = failures.flat();
     if (failure !== undefined) throw new Error(report(failure));
-  }, 60_000);
+  }, 120_000);
 });
 
 describe('The checker finds', () => {

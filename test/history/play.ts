@@ -35,6 +35,8 @@ export interface Stage {
   readonly attempts: number;
   /** How long a client waits for an answer. */
   readonly patienceMs: number;
+  /** For how long the last question is asked again while it finds no answer. */
+  readonly probeMs: number;
 }
 
 export interface Flaws {
@@ -61,6 +63,7 @@ export async function simulate(schedule: Schedule, flaws: Flaws = {}): Promise<H
       quietMs: QUIET_MS,
       attempts: ATTEMPTS,
       patienceMs: PATIENCE_MS,
+      probeMs: PATIENCE_MS,
     });
   } finally {
     world.uninstall();
@@ -69,9 +72,10 @@ export async function simulate(schedule: Schedule, flaws: Flaws = {}): Promise<H
 
 /** In real time nobody wants to wait for the last attempt. */
 const REAL_ATTEMPTS = 5;
-const REAL_PROBES = 10;
-const REAL_PATIENCE_MS = 300;
-const REAL_QUIET_MS = 3_500;
+const REAL_PATIENCE_MS = 500;
+/** A busy machine makes calls late, but not for so long. */
+const REAL_PROBE_MS = 60_000;
+const REAL_QUIET_MS = 4_500;
 
 /** Plays a schedule in real time over a storage of its own clock. */
 export function playInRealTime(
@@ -92,6 +96,7 @@ export function playInRealTime(
     quietMs: REAL_QUIET_MS,
     attempts: REAL_ATTEMPTS,
     patienceMs: REAL_PATIENCE_MS,
+    probeMs: REAL_PROBE_MS,
   });
 }
 
@@ -233,23 +238,22 @@ class Player {
 
   /** Asks once more for each key that was ever asked for: by now there must be an answer. */
   private async probe(): Promise<void> {
-    const { exact, patienceMs, world } = this.stage;
     const { probes, schedule } = this.history;
-    let asked = Array.from({ length: schedule.conditions.keys }, (_, key) =>
-      schedule.steps.find(step => step.kind === 'request' && step.key === key),
-    ).filter(step => step !== undefined);
-    // In real time a call may be given up because the machine is busy.
-    for (let round = 0; asked.length > 0 && round < (exact ? 1 : REAL_PROBES); round++) {
-      const attempts = asked.map(step => {
-        const handler = { ms: 0, ends: 'returns', effectBegins: false } as const;
-        return this.send(this.alive(0), { ...(step as RequestStep), handler }, () => undefined);
-      });
+    for (let key = 0; key < schedule.conditions.keys; key++) {
+      const asked = schedule.steps.find(step => step.kind === 'request' && step.key === key);
+      if (asked !== undefined) probes.push(await this.untilAnswered(asked as RequestStep));
+    }
+  }
+
+  /** A process that is merely late says "later" as well. */
+  private async untilAnswered(step: RequestStep): Promise<Attempt> {
+    const { patienceMs, probeMs, world } = this.stage;
+    const handler = { ms: 0, ends: 'returns', effectBegins: false } as const;
+    for (const end = world.now() + probeMs; ;) {
+      const attempt = this.send(this.alive(0), { ...step, handler }, () => undefined);
       await world.until(world.now() + patienceMs);
-      const isOpen = ({ answer }: Attempt): boolean => answer === undefined || isForLater(answer);
-      const open = attempts.filter(isOpen);
-      probes.push(...attempts.filter(attempt => !isOpen(attempt)));
-      if (exact || round === REAL_PROBES - 1) probes.push(...open);
-      asked = asked.filter((_, index) => isOpen(attempts[index] as Attempt));
+      const { answer } = attempt;
+      if ((answer !== undefined && !isForLater(answer)) || world.now() >= end) return attempt;
     }
   }
 

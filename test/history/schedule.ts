@@ -220,4 +220,4 @@ export function inRealTime({ seed, conditions, steps, faults }: Schedule): Sched
   };
 }
 
-const LEASE_IN_REAL_TIME_MS = 180;
+const LEASE_IN_REAL_TIME_MS = 300;
