@@ -20,7 +20,7 @@ const ONE = process.env.HISTORY_SEED;
 const SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_SCHEDULES ?? 1_500) : 1;
 const FIRST = ONE === undefined ? SEED : Number(ONE);
 
-const REDIS_SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_REDIS_SCHEDULES ?? 100) : 1;
+const REDIS_SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_REDIS_SCHEDULES ?? 50) : 1;
 
 /** So many schedules are enough to find any of the flaws. */
 const SCHEDULES_PER_FLAW = 400;
@@ -47,17 +47,20 @@ describeRedis(`Every one of ${REDIS_SCHEDULES} random schedules keeps the guaran
     const client = new Redis(redisUrl());
     const storage = new RedisStorage({ client, prefix: `history:${randomUUID()}` });
     const seeds = Array.from({ length: REDIS_SCHEDULES }, (_, index) => FIRST + index);
-    const failures = await Promise.all(
-      seeds.map(async seed => {
-        const history = await playInRealTime(scheduleOf(seed), storage, `${seed}-`);
-        const verdict = check(history);
-        return verdict.violations.length === 0 ? [] : [{ schedule: history.schedule, history, verdict }];
-      }),
+    const histories = await Promise.all(
+      seeds.map(seed => playInRealTime(scheduleOf(seed), storage, `${seed}-`)),
     );
     storage.close();
     await client.quit();
-    const [failure] = failures.flat();
-    if (failure !== undefined) throw new Error(report(failure));
+    let undecided = 0;
+    for (const history of histories) {
+      const verdict = check(history);
+      undecided += verdict.counts.undecided;
+      if (verdict.violations.length > 0) {
+        throw new Error(report({ schedule: history.schedule, history, verdict }));
+      }
+    }
+    if (undecided > 0) process.stdout.write(`Real time: ${undecided} keys have too many orders to decide.\n`);
   }, 120_000);
 });
 

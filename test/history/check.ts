@@ -6,7 +6,7 @@ import { stepOf, UNKNOWN, type Step } from './row-model';
 export interface Verdict {
   readonly violations: readonly string[];
   /** How many lives ended under each letter, how many handlers began, and how many of them unprotected (h). */
-  readonly counts: Readonly<Record<Letter | 'begins' | 'h' | 'i', number>>;
+  readonly counts: Readonly<Record<Letter | 'begins' | 'h' | 'i' | 'undecided', number>>;
 }
 
 /** Judges a history by the guarantee. */
@@ -21,7 +21,7 @@ const SLACK_MS = 3;
 
 class Judge implements Verdict {
   readonly violations: string[] = [];
-  readonly counts = { a: 0, b: 0, c: 0, d: 0, e: 0, f: 0, g: 0, h: 0, i: 0, begins: 0 };
+  readonly counts = { a: 0, b: 0, c: 0, d: 0, e: 0, f: 0, g: 0, h: 0, i: 0, begins: 0, undecided: 0 };
 
   constructor(private readonly history: History) {}
 
@@ -38,6 +38,7 @@ class Judge implements Verdict {
     const operations = this.history.operations.filter(operation => operation.key === key);
     const steps = operations.map(stepOf);
     const found = linearise(steps);
+    if (found === 'undecided') return this.giveUp(key);
     if ('stuckAfter' in found) {
       const placed = new Set(found.stuckAfter.map(({ index }) => index));
       const next = operations.find((_, index) => !placed.has(index)) as Operation;
@@ -53,13 +54,21 @@ class Judge implements Verdict {
     this.judgeCount(key, lives);
   }
 
+  /** Calls on a busy machine may overlap so much that there are too many orders of them. */
+  private giveUp(key: string): void {
+    this.counts.undecided++;
+    if (this.history.exact) this.violate(`${key}: too many orders to decide`);
+  }
+
   /** What the processes saw must have an explanation as well: a reply that was lost says nothing. */
   private judgeUnheard(key: string, operations: readonly Operation[]): void {
     const steps = operations.map((operation): Step => {
       const isLost = operation.fault === 'lost-reply' || operation.fault === 'cut';
       return isLost ? { ...stepOf(operation), to: Infinity, reply: UNKNOWN } : stepOf(operation);
     });
-    if ('stuckAfter' in linearise(steps)) this.violate(`${key}: what was heard of it does not linearise`);
+    const found = linearise(steps);
+    if (found === 'undecided') this.giveUp(key);
+    else if ('stuckAfter' in found) this.violate(`${key}: what was heard of it does not linearise`);
   }
 
   /** Every handler begins in a life of its own token, and the first one in it is the only one. */

@@ -5,6 +5,15 @@ export interface Placed extends Effect {
   readonly index: number;
 }
 
+/** States that are searched before a history counts as undecided: in one of wide spans there are too many orders. */
+const MOST_STATES = 100_000;
+
+export type Linearised =
+  | { readonly order: readonly Placed[] }
+  /** The longest beginning that could be explained. */
+  | { readonly stuckAfter: readonly Placed[] }
+  | 'undecided';
+
 interface Frame {
   readonly row: RowState;
   /** The next one cannot have taken effect before. */
@@ -17,14 +26,13 @@ interface Frame {
  * and in which nobody is answered by what began only later (Wing and Gong's search, with memory). An operation whose
  * reply is unknown may have happened at any time after it was sent, or not at all.
  *
- * @returns the operations that happened, in that order; or the longest beginning that could be explained.
+ * @returns the operations that happened, in that order
  */
-export function linearise(
-  steps: readonly Step[],
-): { readonly order: readonly Placed[] } | { readonly stuckAfter: readonly Placed[] } {
+export function linearise(steps: readonly Step[]): Linearised {
   const search = new Search(steps);
   const order = search.run();
-  return order === undefined ? { stuckAfter: search.furthest } : { order };
+  if (order !== undefined) return { order };
+  return search.isExhausted ? 'undecided' : { stuckAfter: search.furthest };
 }
 
 class Search {
@@ -36,6 +44,10 @@ class Search {
     this.done = steps.map(() => false);
   }
 
+  get isExhausted(): boolean {
+    return this.seen.size >= MOST_STATES;
+  }
+
   run(): readonly Placed[] | undefined {
     return this.extend({ row: undefined, now: -Infinity, placed: [] });
   }
@@ -44,7 +56,7 @@ class Search {
     if (placed.length > this.furthest.length) this.furthest = placed;
     const open = this.steps.flatMap((step, index) => (this.done[index] ? [] : [{ step, index }]));
     if (open.every(({ step }) => step.reply === UNKNOWN)) return placed;
-    if (!this.isNew(row)) return undefined;
+    if (this.isExhausted || !this.isNew(row)) return undefined;
 
     const firstEnd = Math.min(...open.map(({ step }) => step.to));
     for (const { step, index } of open) {

@@ -16,7 +16,7 @@ const MINUTES = Number(process.env.SOAK_MINUTES ?? 10);
 const FIRST = Number(process.env.SOAK_SEED ?? Date.now() % 2 ** 31);
 
 const SIMULATED = 5_000;
-const IN_REAL_TIME = 200;
+const IN_REAL_TIME = 50;
 
 const endsAt = performance.now() + MINUTES * 60_000;
 const LIMIT_MS = (MINUTES + 10) * 60_000;
