@@ -50,6 +50,7 @@ export {
 } from './idempotency.errors';
 export { NEVER_STORED_HEADERS } from './http/headers';
 export { MemoryStorage, type MemoryClock, type MemoryStorageOptions } from './storage/memory.storage';
+export type { NearCacheOptions } from './storage/near-cache.options';
 export { RedisStorage, type RedisStorageOptions } from './storage/redis.storage';
 export { RECORD_FORMAT } from './storage/storage';
 export type {

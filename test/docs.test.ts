@@ -60,7 +60,7 @@ describe('docs/options.md', () => {
   it('tells the options of the storages', () => {
     const names = rowsOf(storagePart).map(([name]) => name);
     expect(names).toEqual(
-      ['maxEntries', 'maxBytes', 'whenFull', 'clock', 'client', 'prefix', 'allowEviction'].map(
+      ['maxEntries', 'maxBytes', 'whenFull', 'clock', 'client', 'prefix', 'allowEviction', 'nearCache'].map(
         name => `\`${name}\``,
       ),
     );

@@ -9,7 +9,7 @@ import {
   StorageUnavailableError,
 } from '../src/idempotency.errors';
 import { RedisStorage } from '../src/storage/redis.storage';
-import type { ClaimRequest, Outcome } from '../src/storage/storage';
+import type { ClaimRequest, MaybePromise, Outcome } from '../src/storage/storage';
 import {
   describeOwnRedis,
   describeRedis,
@@ -29,8 +29,8 @@ function claimBy(token: string, claim: Partial<ClaimRequest> = {}): ClaimRequest
   return { token, fingerprint: 'sha256:f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS, ...claim };
 }
 
-async function rejection(promise: Promise<unknown>): Promise<Error> {
-  return promise.then(
+async function rejection(result: MaybePromise<unknown>): Promise<Error> {
+  return Promise.resolve(result).then(
     () => {
       throw new Error('expected a rejection');
     },
@@ -210,7 +210,7 @@ describeRedis('RedisStorage', () => {
 
   it('scans many records, and only its own', async () => {
     const keys = Array.from({ length: 600 }, (_, index) => `key ${index}`);
-    await Promise.all(keys.map(key => storage.create(key, claimBy('owner'))));
+    await Promise.all(keys.map(async key => storage.create(key, claimBy('owner'))));
     await client.set(`${prefix}:not a hash`, 'x');
     await client.hset(`${prefix}-of-another:key`, 's', 'p');
     const found = new Set<string>();
@@ -302,6 +302,24 @@ describe('RedisStorage options', () => {
   it('an empty prefix is refused', () => {
     expect(() => new RedisStorage({ client, prefix: '' })).toThrow(
       "Expected `prefix` to be a non-empty string, got ''",
+    );
+  });
+
+  it.each<[unknown, string]>([
+    ['1s', "Expected `nearCache` to be true, false or { maxBytes, maxAge }, got '1s'."],
+    [null, 'Expected `nearCache` to be true, false or { maxBytes, maxAge }, got null (object).'],
+    [{ maxSize: 1 }, 'Unknown option `nearCache.maxSize`. Options here are: maxAge, maxBytes.'],
+    [
+      { maxBytes: 0 },
+      'Expected `nearCache.maxBytes` to be an integer from 1 to 9007199254740991, got 0 (number).',
+    ],
+    [
+      { maxAge: 'soon' },
+      "Expected `nearCache.maxAge` to be a positive number of milliseconds or a text such as '45s', '24h' or '30d', got 'soon'.",
+    ],
+  ])('nearCache %p is refused', (nearCache, message) => {
+    expect(() => new RedisStorage({ client, nearCache: nearCache as boolean })).toThrow(
+      new IdempotencyConfigurationError(message),
     );
   });
 

@@ -52,7 +52,7 @@ export function defineCommands(client: RedisClient): RedisCommands {
   const defined = client as unknown as Record<`${ScriptName}Buffer`, Script>;
   for (const name of Object.keys(SCRIPTS) as ScriptName[]) {
     client.defineCommand(name, { lua: SCRIPTS[name], numberOfKeys: 1 });
-    commands[name] = (key, ...args) => defined[`${name}Buffer`](key, ...args);
+    commands[name] = defined[`${name}Buffer`].bind(client);
   }
   return commands as RedisCommands;
 }

@@ -1,5 +1,5 @@
 import { RecordUnreadableError, RecordUnsupportedError } from '../idempotency.errors';
-import { ROW_FORMAT } from './redis.scripts';
+import { type READ_FIELDS, ROW_FORMAT } from './redis.scripts';
 import type {
   Completion,
   HeldReason,
@@ -10,11 +10,15 @@ import type {
   ScannedRecord,
 } from './storage';
 
-/** Fields of a row by name; see redis.scripts.ts for what they mean. */
-type Fields = Readonly<Record<string, Buffer | undefined>>;
+type FieldName = (typeof READ_FIELDS)[number];
 
-/** {PTTL, HGETALL}, as the scripts reply. */
-export type RowReply = readonly [remainingMs: unknown, row: readonly Buffer[]];
+/** Fields of a row by name; see redis.scripts.ts for what they mean. */
+type Fields = Readonly<Record<FieldName, Buffer | null>>;
+
+type ValuesOf<Names extends readonly string[]> = { readonly [index in keyof Names]: Buffer | null };
+
+/** {PTTL, READ_FIELDS}, as the scripts reply. */
+export type RowReply = readonly [remainingMs: unknown, row: ValuesOf<typeof READ_FIELDS>];
 
 /** A release reads its own format and the one before, so that old and new nodes can run side by side. */
 const READABLE_FORMATS: readonly number[] = [ROW_FORMAT, ROW_FORMAT - 1].filter(format => format > 0);
@@ -23,6 +27,9 @@ const ZERO = '0'.charCodeAt(0);
 
 /** PTTL of a row that never expires. */
 const NO_EXPIRY = -1;
+
+/** PTTL where there is no row. */
+const NO_ROW = -2;
 
 const HELD_REASONS: readonly string[] = ['outcome-not-stored', 'outcome-unknown'] satisfies HeldReason[];
 
@@ -34,7 +41,7 @@ const HELD_REASONS: readonly string[] = ['outcome-not-stored', 'outcome-unknown'
  */
 export function parseRow([remaining, row]: RowReply): IdempotencyRecord | undefined {
   const remainingMs = toNumber(remaining);
-  if (row.length === 0 || remainingMs === 0) return undefined;
+  if (remainingMs === NO_ROW || remainingMs === 0) return undefined;
 
   const fields = byName(row);
   const format = expectFormat(fields);
@@ -95,18 +102,13 @@ export function toNumber(reply: unknown): number {
   return typeof reply === 'number' ? reply : Number(String(reply));
 }
 
-/** Our fields have names of one byte, so that they can be told apart without decoding. */
-function byName(row: readonly Buffer[]): Fields {
-  const fields: Record<string, Buffer | undefined> = {};
-  for (let index = 0; index < row.length; index += 2) {
-    const name = row[index]!;
-    if (name.length === 1) fields[String.fromCharCode(name[0]!)] = row[index + 1];
-  }
-  return fields;
+/** In the order of READ_FIELDS. */
+function byName([v, s, f, o, c, h, b, r, k, w]: RowReply[1]): Fields {
+  return { v, s, f, o, c, h, b, r, k, w };
 }
 
 function expectFormat({ v: format }: Fields): number {
-  if (format === undefined) throw new RecordUnreadableError('it is no record of this library');
+  if (format === null) throw new RecordUnreadableError('it is no record of this library');
   const version = format.length === 1 ? format[0]! - ZERO : NaN;
   if (!READABLE_FORMATS.includes(version)) {
     throw new RecordUnsupportedError(
@@ -120,11 +122,11 @@ function parseOutcome(fields: Fields): Outcome {
   const status = integer(fields, 'c');
   const headers = parseHeaders(text(fields, 'h'));
   const body = fields.b;
-  if (body === undefined) throw new RecordUnreadableError('its field b is missing');
+  if (body === null) throw new RecordUnreadableError('its field b is missing');
 
   const outcome: { -readonly [name in keyof Outcome]: Outcome[name] } = { status, headers, body };
-  if (fields.r !== undefined) outcome.reason = fields.r.toString();
-  if (fields.k !== undefined) outcome.sealedWith = fields.k.toString();
+  if (fields.r !== null) outcome.reason = fields.r.toString();
+  if (fields.k !== null) outcome.sealedWith = fields.k.toString();
   return outcome;
 }
 
@@ -132,7 +134,7 @@ function parseHeld(fields: Fields): Pick<HeldRecord, 'held' | 'status'> {
   const held = text(fields, 'w');
   if (!HELD_REASONS.includes(held))
     throw new RecordUnreadableError('its field w is none of the known reasons');
-  const known = fields.c !== undefined && fields.c.length > 0;
+  const known = fields.c !== null && fields.c.length > 0;
   return known ? { held: held as HeldReason, status: integer(fields, 'c') } : { held: held as HeldReason };
 }
 
@@ -157,13 +159,13 @@ function isHeader(header: unknown): header is OutcomeHeader {
   return Array.isArray(value) && value.every(one => typeof one === 'string');
 }
 
-function text(fields: Fields, name: string): string {
+function text(fields: Fields, name: FieldName): string {
   const value = fields[name];
-  if (value === undefined) throw new RecordUnreadableError(`its field ${name} is missing`);
+  if (value === null) throw new RecordUnreadableError(`its field ${name} is missing`);
   return value.toString();
 }
 
-function integer(fields: Fields, name: string): number {
+function integer(fields: Fields, name: FieldName): number {
   const value = text(fields, name);
   if (!/^\d{1,16}$/.test(value)) throw new RecordUnreadableError(`its field ${name} is not a number`);
   return Number(value);

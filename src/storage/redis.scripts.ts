@@ -31,32 +31,31 @@ import { RECORD_FORMAT } from './storage';
 /** Version of the rows that this build writes. It is the records' own, which the seal of an outcome is bound to. */
 export const ROW_FORMAT = RECORD_FORMAT;
 
-/** KEYS[1] the row. Reply: {PTTL, HGETALL}; an empty HGETALL where there is none. */
+/** What readers take of a row, in the order in which it is replied: half as many strings as names with values. */
+export const READ_FIELDS = ['v', 's', 'f', 'o', 'c', 'h', 'b', 'r', 'k', 'w'] as const;
+
+const READ_ROW = `redis.call('HMGET', KEYS[1], '${READ_FIELDS.join("', '")}')`;
+
+/** KEYS[1] the row. Reply: {PTTL, READ_FIELDS}; PTTL is -2 where there is no row. */
 const READ = `
-return {redis.call('PTTL', KEYS[1]), redis.call('HGETALL', KEYS[1])}`;
+return {redis.call('PTTL', KEYS[1]), ${READ_ROW}}`;
 
 /**
  * KEYS[1] the row; ARGV: token, fingerprint, leaseMs, holdMs (field o), format (field v).
- * Reply: nil = claimed, by this call or an earlier one with the same token; else {PTTL, HGETALL} of the row in the way.
+ * Reply: nil = claimed, by this call or an earlier one with the same token; else {PTTL, READ_FIELDS} of the row in the way.
  */
 const CREATE = `
 local lease, hold = tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (lease and lease >= 1 and hold and hold >= 0 and ARGV[5]) then return redis.error_reply('ERR wrong arguments') end
-local row = redis.call('HGETALL', KEYS[1])
-if #row > 0 then
-  local left = redis.call('PTTL', KEYS[1])
-  if left ~= 0 then
-    local own
-    for i = 1, #row, 2 do
-      if row[i] == 't' then own = row[i + 1] == ARGV[1] break end
-    end
-    if not own or redis.call('HGET', KEYS[1], 's') ~= 'p' then return {left, row} end
-    redis.call('PEXPIRE', KEYS[1], lease + hold)
-    redis.call('HSET', KEYS[1], 'o', ARGV[4])
-    return false
-  end
-  redis.call('DEL', KEYS[1])
+local left = redis.call('PTTL', KEYS[1])
+if left > 0 or left == -1 then
+  local row = redis.call('HMGET', KEYS[1], 't', 's')
+  if row[1] ~= ARGV[1] or row[2] ~= 'p' then return {left, ${READ_ROW}} end
+  redis.call('PEXPIRE', KEYS[1], lease + hold)
+  redis.call('HSET', KEYS[1], 'o', ARGV[4])
+  return false
 end
+if left == 0 then redis.call('DEL', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'v', ARGV[5], 's', 'p', 't', ARGV[1], 'f', ARGV[2], 'o', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], lease + hold)
 return false`;

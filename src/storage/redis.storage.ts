@@ -1,6 +1,8 @@
 import { inspect } from 'node:util';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { durationMs } from './duration';
+import { NearCache } from './near-cache';
+import { type NearCacheOptions, nearCacheSettings } from './near-cache.options';
 import {
   checkClient,
   defineCommands,
@@ -19,6 +21,7 @@ import type {
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
+  MaybePromise,
   Resolution,
   ScannedRecord,
 } from './storage';
@@ -39,6 +42,13 @@ export interface RedisStorageOptions {
    * @default false
    */
   readonly allowEviction?: boolean;
+  /**
+   * Keeps completed records that were asked for in the memory of this process for a moment, so that a replay that follows
+   * within it costs no round trip. A record that is deleted or lost may be replayed for `maxAge` longer. `true` means the
+   * defaults of its options.
+   * @default false
+   */
+  readonly nearCache?: boolean | NearCacheOptions;
 }
 
 /** Field `s` of a row by state. */
@@ -59,6 +69,7 @@ export class RedisStorage implements IdempotencyStorage {
   readonly #prefix: string;
   readonly #allowEviction: boolean;
   readonly #wakeups: RedisWakeups;
+  readonly #nearCache: NearCache | undefined;
 
   constructor(options: RedisStorageOptions) {
     const { client, prefix = 'idempotency', allowEviction = false } = options;
@@ -68,6 +79,8 @@ export class RedisStorage implements IdempotencyStorage {
         `Expected \`prefix\` to be a non-empty string, got ${inspect(prefix)}`,
       );
     }
+    const nearCache = nearCacheSettings(options.nearCache);
+    this.#nearCache = nearCache && new NearCache(nearCache);
     this.#client = client;
     this.#commands = defineCommands(client);
     this.#prefix = prefix;
@@ -85,24 +98,16 @@ export class RedisStorage implements IdempotencyStorage {
     await verifyServers(this.#client, this.#allowEviction);
   }
 
+  /** What Redis has, whatever the near cache has: operators look here. */
   async get(recordKey: string): Promise<IdempotencyRecord | undefined> {
-    return parseRow((await this.#run('idempotencyRead', recordKey)) as RowReply);
+    const askedAt = this.#nearCache?.moment();
+    const record = parseRow((await this.#run('idempotencyRead', recordKey)) as RowReply);
+    if (askedAt !== undefined) this.#nearCache?.note(recordKey, record, askedAt);
+    return record;
   }
 
-  async create(recordKey: string, claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
-    const { token, fingerprint } = claim;
-    const leaseMs = durationMs('leaseMs', claim.leaseMs);
-    const holdMs = claim.onLapse === 'hold' ? durationMs('ttlMs', claim.ttlMs) : 0;
-    const reply = await this.#run(
-      'idempotencyCreate',
-      recordKey,
-      token,
-      fingerprint,
-      leaseMs,
-      holdMs,
-      ROW_FORMAT,
-    );
-    return reply === null ? undefined : parseRow(reply as RowReply);
+  create(recordKey: string, claim: ClaimRequest): MaybePromise<IdempotencyRecord | undefined> {
+    return this.#nearCache?.get(recordKey) ?? this.#create(recordKey, claim);
   }
 
   async complete(recordKey: string, token: string, completion: Completion, ttlMs: number): Promise<boolean> {
@@ -128,7 +133,11 @@ export class RedisStorage implements IdempotencyStorage {
   }
 
   async delete(recordKey: string): Promise<boolean> {
-    return toNumber(await this.#run('idempotencyDelete', recordKey)) === 1;
+    try {
+      return toNumber(await this.#run('idempotencyDelete', recordKey)) === 1;
+    } finally {
+      this.#nearCache?.forget(recordKey);
+    }
   }
 
   async resolve(
@@ -145,7 +154,11 @@ export class RedisStorage implements IdempotencyStorage {
             durationMs('ttlMs', resolution.ttlMs),
             ...completionArguments(resolution.completion),
           ];
-    return toNumber(await this.#run('idempotencyResolve', recordKey, allowed, ...settled)) === 1;
+    try {
+      return toNumber(await this.#run('idempotencyResolve', recordKey, allowed, ...settled)) === 1;
+    } finally {
+      this.#nearCache?.forget(recordKey);
+    }
   }
 
   async waitFor(recordKey: string, signal: AbortSignal): Promise<void> {
@@ -161,6 +174,27 @@ export class RedisStorage implements IdempotencyStorage {
 
   close(): void {
     this.#wakeups.close();
+    this.#nearCache?.clear();
+  }
+
+  async #create(recordKey: string, claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
+    const { token, fingerprint } = claim;
+    const leaseMs = durationMs('leaseMs', claim.leaseMs);
+    const holdMs = claim.onLapse === 'hold' ? durationMs('ttlMs', claim.ttlMs) : 0;
+    const askedAt = this.#nearCache?.moment();
+    const reply = await this.#run(
+      'idempotencyCreate',
+      recordKey,
+      token,
+      fingerprint,
+      leaseMs,
+      holdMs,
+      ROW_FORMAT,
+    );
+    const record = reply === null ? undefined : parseRow(reply as RowReply);
+    // Of a key that was claimed too: what the cache may have of it is of an earlier life.
+    if (askedAt !== undefined) this.#nearCache?.note(recordKey, record, askedAt);
+    return record;
   }
 
   async *#scanServer(server: RedisConnection): AsyncIterable<ScannedRecord> {
@@ -170,10 +204,18 @@ export class RedisStorage implements IdempotencyStorage {
     let cursor = '0';
     do {
       const step = [cursor, 'MATCH', pattern, 'COUNT', SCAN_COUNT, 'TYPE', 'hash'];
-      const [next, keys] = (await this.#call(() => server.call('SCAN', step))) as [string, string[]];
+      const [next, keys] = await this.#scanStep(server, step);
       yield* await this.#peek(keys.map(key => key.slice(start.length)));
       cursor = next;
     } while (cursor !== '0');
+  }
+
+  async #scanStep(server: RedisConnection, step: (string | number)[]): Promise<[string, string[]]> {
+    try {
+      return (await server.call('SCAN', step)) as [string, string[]];
+    } catch (error) {
+      throw this.#explained(error);
+    }
   }
 
   async #peek(recordKeys: readonly string[]): Promise<ScannedRecord[]> {
@@ -191,18 +233,15 @@ export class RedisStorage implements IdempotencyStorage {
     return this.#client.options.keyPrefix ?? '';
   }
 
-  #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {
-    return this.#call(
-      () => this.#commands[name](this.#key(recordKey), ...args),
-      name === 'idempotencyCreate',
-    );
+  async #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {
+    try {
+      return await this.#commands[name](this.#key(recordKey), ...args);
+    } catch (error) {
+      throw this.#explained(error, name === 'idempotencyCreate');
+    }
   }
 
-  async #call<T>(command: () => Promise<T>, claims = false): Promise<T> {
-    try {
-      return await command();
-    } catch (error) {
-      throw explainRedisError(error, { claims, clientStatus: this.#client.status });
-    }
+  #explained(error: unknown, claims = false): unknown {
+    return explainRedisError(error, { claims, clientStatus: this.#client.status });
   }
 }
