@@ -8,6 +8,7 @@ import {
 } from '@nestjs/common';
 import { finalize, from, lastValueFrom, mergeAll, Observable, of, toArray } from 'rxjs';
 import type { Claim } from './engine/claim';
+import type { RequestPlan } from './engine/engine-parts';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
 import { HttpPlanner, type HttpRequest } from './http/plan';
@@ -105,7 +106,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       markRequest(call, { claim });
       return next.handle().pipe(finalize(() => markRequest(call, undefined)));
     };
-    const plan = await this.valuePlanner.plan(context, route);
+    const plan = await this.planValue(route, context);
     if (plan === undefined) {
       this.engine.events.emit({ name: 'skipped', route: route.name, code: 'key-missing' });
       return handle();
@@ -116,6 +117,15 @@ export class IdempotencyInterceptor implements NestInterceptor {
       replay: outcome => from(valueOf(outcome) as unknown[]),
       executeUnprotected: () => handle(),
     });
+  }
+
+  private async planValue(route: Route, context: ExecutionContext): Promise<RequestPlan | undefined> {
+    try {
+      return await this.valuePlanner.plan(context, route);
+    } catch (error) {
+      if (error instanceof IdempotencyError) this.reportInvalid(route, error);
+      throw error;
+    }
   }
 
   private execute(claim: Claim, { route, request, response, next }: Exchange): Observable<unknown> {

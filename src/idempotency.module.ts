@@ -8,12 +8,13 @@ import {
   type OnApplicationShutdown,
   type OnModuleInit,
 } from '@nestjs/common';
-import { HttpAdapterHost } from '@nestjs/core';
+import { HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { addReplayHook } from './http/fastify-hook';
 import { whenServerHasClosed } from './http/server-close';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
+import { refuseSecondGlobal } from './idempotency.imports';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
 import type { IdempotencyModuleOptions } from './idempotency.options';
@@ -71,8 +72,10 @@ export class IdempotencyModule
   constructor(
     @Inject(HttpAdapterHost) private readonly adapterHost: HttpAdapterHost,
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+    @Inject(ModulesContainer) modules: ModulesContainer,
   ) {
     super();
+    refuseSecondGlobal(IdempotencyModule, modules);
   }
 
   /** The module with its options. Works without any. */

@@ -28,7 +28,8 @@ export type SettlePreset = 'release-errors' | 'keep-errors' | 'hold-errors';
 export interface IdempotencyRouteOptions {
   /**
    * Who sent the request, such as the user's or tenant's id; two scopes never see each other's records. `false`: keys are
-   * global. Unset, keys are global with a warning, and in production the application does not start.
+   * global. Unset, keys are global with a warning; in production an application
+   * with a marked route then does not start, and `run()` without a scope is refused.
    * Where it throws or gives no non-empty string, the request gets a 500 `scope-failed` and nothing is claimed.
    */
   scope?: false | RequestFunction<string | Promise<string>>;

@@ -143,12 +143,13 @@ export class IdempotencyRoutes {
     }
   }
 
+  /** Where nothing is marked, no request brings a key; `run()` asks for itself. */
   private requireScope(): void {
     if (this.settings.scopeDecided || !this.settings.enabled) return;
     const undecided = [...this.routes.values()]
       .flatMap(routes => [...routes.values()])
       .filter(route => !route.settings.scopeDecided);
-    if (undecided.length === 0 && this.routes.size > 0) return;
+    if (undecided.length === 0) return;
     const message =
       'No `scope` is set, so keys are global: two users who send the same key meet the same record. Set `scope` to a function of the request, such as request => request.user.id, or to false where keys really are global.';
     if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);

@@ -1,16 +1,17 @@
-import { Inject, Injectable } from '@nestjs/common';
+import { Inject, Injectable, Logger } from '@nestjs/common';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createSecretKey, randomUUID } from 'node:crypto';
+import { durationMs } from './duration';
 import { fingerprintValue } from './http/fingerprint';
 import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyConfigurationError, ReentrantUseError } from './idempotency.errors';
+import { IdempotencyConfigurationError, KeyInvalidError, ReentrantUseError } from './idempotency.errors';
 import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { failure, knownOptions } from './idempotency.validation';
-import { recordKeyOf } from './record-key';
+import { recordKeyOfName, type RecordName } from './record-name';
 import type { DigestSecret } from './digest';
 import type { IdempotencyRecord, Outcome } from './storage/storage';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
@@ -33,21 +34,13 @@ export interface RunRequest extends Pick<IdempotencyRouteOptions, (typeof RUN_OP
   readonly operation: string;
   /** What must not be done twice, such as the id of the message. */
   readonly key: string;
-  /** Whose key it is; left out, the operation's keys are global. */
+  /** Whose key it is; left out, the operation's keys are global, which the module's `scope` has to allow in production. */
   readonly scope?: string;
   /** What was asked. Another payload under the same key is refused. JSON values. */
   readonly payload?: unknown;
 }
 
-/** Names one record: of a route's header, of a route's own `key` function, or of an operation. */
-export interface RecordName {
-  readonly key: string;
-  readonly scope?: string;
-  /** The operation of a `run()`. */
-  readonly operation?: string;
-  /** The route of a `key` function, as events name it: `POST /webhooks`. */
-  readonly route?: string;
-}
+export type { RecordName } from './record-name';
 
 export interface OperatorOptions {
   /** Acts on a key in progress as well. @default false */
@@ -59,6 +52,7 @@ export interface OperatorOptions {
 export class IdempotencyService {
   private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
   private readonly secret: DigestSecret | undefined;
+  private warnedOfScope = false;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
@@ -81,8 +75,8 @@ export class IdempotencyService {
     validateRouteOptions(overrides);
     const settings = resolveRouteSettings(this.settings, overrides);
     if (!this.settings.enabled) return work(new NoLease());
-    // `keyFormat` is what clients are asked for; a job's key is the application's own.
-    checkKey(key, { maxKeyLength: settings.keyRules.maxKeyLength });
+    this.requireScope(request);
+    this.checkKey(request, settings.keyRules.maxKeyLength);
     const recordKey = this.recordKey({ operation, key, scope });
     const outer = this.running.getStore();
     if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
@@ -124,8 +118,11 @@ export class IdempotencyService {
   }
 
   /**
-   * Gives a held key the outcome that an operator has found out; repetitions then get it. A key in progress is given one with
-   * `force` only: its handler may still run, and what it answers is not stored. `false`: there is no such record.
+   * Gives a held key the outcome that an operator has found out; repetitions then get it, for `ttl` of the resolution or of
+   * the module. A key in progress is given one with `force` only: its handler may still run, and what it answers is not
+   * stored. `false`: there is no such record.
+   *
+   * @throws IdempotencyConfigurationError where the resolution cannot be stored, whether or not there is a record
    */
   async resolve(
     name: RecordName,
@@ -133,10 +130,11 @@ export class IdempotencyService {
     options: OperatorOptions = {},
   ): Promise<boolean> {
     const recordKey = this.recordKey(name);
+    const clear = resolvedOutcome(resolution);
     const record = await this.read(recordKey);
     if (record === undefined) return false;
-    const outcome = this.engine.sealing.seal(recordKey, record.fingerprint, resolvedOutcome(resolution));
-    return this.operate(name, options, outcome);
+    const outcome = this.engine.sealing.seal(recordKey, record.fingerprint, clear);
+    return this.operate(name, options, { outcome, ttlMs: this.ttlOf(resolution) });
   }
 
   /** Removes a record, whatever its state. A second run is possible from then on: letter (f) of the guarantee. */
@@ -146,16 +144,49 @@ export class IdempotencyService {
     return calls.within(() => storage.delete(recordKey));
   }
 
+  /** `keyFormat` is what clients are asked for; a job's key is the application's own. */
+  private checkKey({ operation, key }: RunRequest, maxKeyLength: number): void {
+    try {
+      checkKey(key, { maxKeyLength });
+    } catch (error) {
+      if (error instanceof KeyInvalidError) {
+        const { code } = error;
+        this.engine.events.emit({ name: 'invalid', route: operation, status: error.getStatus(), code });
+      }
+      throw error;
+    }
+  }
+
+  /** Global keys are a decision: of the call, of the module, or of nobody, and then only outside of production. */
+  private requireScope({ operation, scope }: RunRequest): void {
+    if (scope !== undefined || this.settings.scopeDecided || this.warnedOfScope) return;
+    const message = `run() was called for operation '${operation}' without \`scope\`, and the module sets none, so its keys are global. Pass \`scope\` to run(), or set it to false in forRoot() where keys really are global.`;
+    if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
+    this.warnedOfScope = true;
+    new Logger('Idempotency').warn(message);
+  }
+
   private read(recordKey: string): Promise<IdempotencyRecord | undefined> {
     const { calls, storage } = this.engine;
     return calls.within(() => storage.get(recordKey));
   }
 
-  private async operate(name: RecordName, { force }: OperatorOptions, outcome?: Outcome): Promise<boolean> {
+  private ttlOf({ ttl }: ResolvedOutcome): number {
+    return durationMs(ttl) ?? resolveRouteSettings(this.settings, {}).ttlMs;
+  }
+
+  private async operate(
+    name: RecordName,
+    { force }: OperatorOptions,
+    settled?: { readonly outcome: Outcome; readonly ttlMs: number },
+  ): Promise<boolean> {
     const { calls, storage } = this.engine;
     const recordKey = this.recordKey(name);
-    const { ttlMs } = resolveRouteSettings(this.settings, {});
-    const resolution = outcome && { token: randomUUID(), completion: outcome, ttlMs };
+    const resolution = settled && {
+      token: randomUUID(),
+      completion: settled.outcome,
+      ttlMs: settled.ttlMs,
+    };
     return calls.within(() => {
       if (storage.resolve === undefined) {
         throw new IdempotencyConfigurationError(
@@ -166,10 +197,8 @@ export class IdempotencyService {
     });
   }
 
-  private recordKey({ key, scope, operation, route }: RecordName): string {
-    const source =
-      operation !== undefined ? `run:${operation}` : route !== undefined ? `route:${route}` : 'header';
-    return recordKeyOf({ namespace: this.settings.namespace, source, scope, key }, this.secret);
+  private recordKey(name: RecordName): string {
+    return recordKeyOfName(name, this.settings.namespace, this.secret);
   }
 }
 

@@ -1,9 +1,21 @@
-import { Body, Controller, Post } from '@nestjs/common';
+import { Body, Controller, Module, Post, type INestMicroservice } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import {
+  ClientProxyFactory,
+  MessagePattern,
+  Transport,
+  type ClientProxy,
+  type MicroserviceOptions,
+} from '@nestjs/microservices';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { firstValueFrom } from 'rxjs';
 import {
   IDEMPOTENCY_CHANNEL,
   IdempotencyLease,
+  IdempotencyModule,
+  IdempotencyService,
   Idempotent,
+  KeyInvalidError,
   MemoryStorage,
   StorageUnavailableError,
   type ClaimRequest,
@@ -13,6 +25,7 @@ import {
 } from '../src';
 import { SettableClock } from '../src/testing';
 import { Gate } from './fixtures/gate';
+import { freePort } from './support/redis';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
 /** Everything that no event may tell. */
@@ -257,6 +270,63 @@ describe.each(PLATFORMS)('events on %s', platform => {
     await post();
     expect(heard).toEqual(events.slice(0, 2));
     expect(events).toHaveLength(3);
+  });
+});
+
+describe('events without a server', () => {
+  const events: IdempotencyEvent[] = [];
+  const key = (message: { id?: unknown }) => message.id as string;
+
+  @Controller()
+  class OrdersConsumer {
+    @MessagePattern('orders.paid')
+    @Idempotent({ key, scope: (message: { from?: string }) => message.from as string })
+    paid() {
+      return { ANSWER };
+    }
+  }
+
+  @Module({
+    imports: [IdempotencyModule.forRoot({ scope: false, onEvent: event => void events.push(event) })],
+    controllers: [OrdersConsumer],
+  })
+  class WorkerModule {}
+
+  let app: INestMicroservice;
+  let client: ClientProxy;
+
+  beforeAll(async () => {
+    const options = { port: await freePort(), host: '127.0.0.1' };
+    app = await NestFactory.createMicroservice<MicroserviceOptions>(WorkerModule, {
+      transport: Transport.TCP,
+      options,
+      logger: false,
+    });
+    await app.listen();
+    client = ClientProxyFactory.create({ transport: Transport.TCP, options });
+  });
+  beforeEach(() => events.splice(0));
+  afterAll(async () => {
+    await client.close();
+    await app.close();
+  });
+
+  it.each([
+    ['key-missing', {}, 400],
+    ['key-invalid', { id: '  ' }, 400],
+    ['key-invalid', { id: 7 }, 400],
+    ['scope-failed', { id: KEY }, 500],
+  ])('invalid tells a message without a usable key: %s %j', async (code, message, status) => {
+    await expect(firstValueFrom(client.send('orders.paid', message))).rejects.toBeDefined();
+    expect(events).toEqual([{ name: 'invalid', route: 'message orders.paid', status, code }]);
+  });
+
+  it('invalid tells a run() without a usable key', async () => {
+    const work = jest.fn();
+    const run = app.get(IdempotencyService).run({ operation: 'job', key: ' ' }, work);
+    await expect(run).rejects.toThrow(KeyInvalidError);
+    expect(events).toEqual([{ name: 'invalid', route: 'job', status: 400, code: 'key-invalid' }]);
+    expect(work).not.toHaveBeenCalled();
   });
 });
 

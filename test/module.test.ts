@@ -174,6 +174,50 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
     expect(work).toHaveBeenCalledTimes(1);
   });
 
+  describe('twice in one application', () => {
+    @Module({ imports: [IdempotencyModule.forRoot({ scope: false, namespace: 'orders' })] })
+    class OrdersModule {}
+
+    @Module({ imports: [IdempotencyModule.forRootAsync({ useFactory: () => ({ scope: false }) })] })
+    class BillingModule {}
+
+    it('is refused where both are global, and the importers are named', async () => {
+      const refused = started(start({ platform, imports: [OrdersModule, BillingModule] }));
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(
+        'Expected one global IdempotencyModule, got 2 (in the imports of OrdersModule and BillingModule).',
+      );
+    });
+
+    it('is one module where several import the same', async () => {
+      const shared = IdempotencyModule.forRoot({ scope: false });
+      const features = [moduleOf({ imports: [shared] }), moduleOf({ imports: [shared] })];
+      const app = await started(start({ platform, imports: features, controllers: [PaymentsController] }));
+      await app.post('/', 'k');
+      expect((await app.post('/', 'k')).replayed).toBe(true);
+    });
+
+    it('is taken where one of them is not global', async () => {
+      @Controller('local')
+      class LocalController {
+        @Post()
+        @Idempotent()
+        create() {
+          return {};
+        }
+      }
+      const local = IdempotencyModule.forRoot({ isGlobal: false, scope: false, replayedHeader: 'X-Local' });
+      const feature = moduleOf({ imports: [local], controllers: [LocalController] });
+      const app = await started(
+        startProtected({ platform, imports: [feature], controllers: [PaymentsController] }),
+      );
+      await app.post('/', 'k');
+      await app.post('/local', 'k');
+      expect((await app.post('/', 'k')).replayed).toBe(true);
+      expect((await app.post('/local', 'k')).header('x-local')).toBe('true');
+    });
+  });
+
   describe('in production', () => {
     const before = process.env.NODE_ENV;
     beforeEach(() => (process.env.NODE_ENV = 'production'));

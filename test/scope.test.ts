@@ -7,6 +7,7 @@ import {
   HttpException,
   Inject,
   Injectable,
+  Logger,
   Module,
   Post,
   UnauthorizedException,
@@ -17,6 +18,7 @@ import * as fc from 'fast-check';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   Idempotent,
+  IdempotencyConfigurationError,
   IdempotencyModule,
   IdempotencyService,
   MemoryStorage,
@@ -420,7 +422,57 @@ describe('in production', () => {
     ['the module decides that keys are global', [Undecided], { scope: false }],
     ['every route decides', [Decided], {}],
     ['the library is off', [Undecided], { enabled: false }],
+    ['nothing is marked', [], {}],
   ])('it starts where %s', async (_name, controllers, options) => {
     await expect(start(controllers, options)).resolves.toBeUndefined();
+  });
+
+  describe('run()', () => {
+    const request = { operation: 'send-invoice', key: 'invoice-7' };
+
+    async function run(options: IdempotencyModuleOptions, scope?: string): Promise<unknown> {
+      @Module({ imports: [IdempotencyModule.forRoot({ storage: new MemoryStorage(), ...options })] })
+      class Worker {}
+      const worker = await NestFactory.createApplicationContext(Worker, { logger: false });
+      try {
+        return await worker.get(IdempotencyService).run({ ...request, scope }, () => 'done');
+      } finally {
+        await worker.close();
+      }
+    }
+
+    it('asks for a scope decision where nobody has made one', async () => {
+      const refused = run({});
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(
+        /run\(\) was called for operation 'send-invoice' without `scope`/,
+      );
+    });
+
+    it.each<[string, IdempotencyModuleOptions, string | undefined]>([
+      ['the call has a scope', {}, 'tenant'],
+      ['the call has an empty scope', {}, ''],
+      ['the module decides', { scope: () => 'a' }, undefined],
+      ['the module decides that keys are global', { scope: false }, undefined],
+      ['the library is off', { enabled: false }, undefined],
+    ])('works where %s', async (_name, options, scope) => {
+      expect(await run(options, scope)).toBe('done');
+    });
+
+    it('warns once outside of production', async () => {
+      process.env.NODE_ENV = 'development';
+      const warn = jest.spyOn(Logger.prototype, 'warn').mockReturnValue();
+      @Module({ imports: [IdempotencyModule.forRoot()] })
+      class Worker {}
+      const worker = await NestFactory.createApplicationContext(Worker, { logger: false });
+      const service = worker.get(IdempotencyService);
+      const warnings = () => warn.mock.calls.map(([message]) => String(message));
+      expect(warnings()).toEqual([]);
+      await service.run(request, () => 1);
+      await service.run({ ...request, key: 'invoice-8' }, () => 2);
+      expect(warnings()).toEqual([expect.stringContaining("operation 'send-invoice' without `scope`")]);
+      await worker.close();
+      warn.mockRestore();
+    });
   });
 });

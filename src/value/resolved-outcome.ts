@@ -1,19 +1,25 @@
+import type { Duration } from '../duration';
 import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
-import { failure } from '../idempotency.validation';
+import { duration, failure } from '../idempotency.validation';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
 
 /** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
-export type ResolvedOutcome =
+export type ResolvedOutcome = {
+  /** How long the outcome is kept, from now. @default `ttl` of the module */
+  readonly ttl?: Duration;
+} & (
   | { readonly value: unknown }
   | {
       readonly status: number;
       readonly headers?: Readonly<Record<string, string | readonly string[]>>;
       /** Text or bytes as they are to be sent; anything else is sent as JSON. @default empty */
       readonly body?: unknown;
-    };
+    }
+);
 
-/** @throws IdempotencyConfigurationError where the status is none, or a header may never be stored */
+/** @throws IdempotencyConfigurationError where ttl or status is none, or a header may never be stored */
 export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
+  duration('ttl', resolution.ttl);
   if ('value' in resolution) return { status: 200, headers: [], body: jsonBytes(resolution.value) };
   const { status, headers = {}, body } = resolution;
   if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
