@@ -1,0 +1,76 @@
+import type { Client } from './connection';
+
+/** What a row tells beside its record. */
+export interface Details {
+  /** How long ago the lease of a claim ended that is held since. */
+  readonly lapsedMs: number | undefined;
+  /** What becomes of a claim in progress, should its lease end. */
+  readonly onLapse: 'rerun' | 'hold' | undefined;
+  /** Why the key is held, where it is. */
+  readonly held: string | undefined;
+  readonly isWaitedFor: boolean;
+  /** Bytes of the stored body, sealed or not. */
+  readonly bodyBytes: number;
+  /** Memory of the whole row, or `undefined` where this Redis user may not ask. */
+  readonly memoryBytes: number | undefined;
+}
+
+/**
+ * KEYS[1] the row. Reply: {PTTL, s, o, n, w, length of b, memory}, false for what there is not. A script, so that the numbers
+ * are of one moment and a Cluster is asked at the right node. SAMPLES 0: one field can be larger than all the others.
+ */
+const DETAILS = `
+local row = redis.pcall('HMGET', KEYS[1], 's', 'o', 'n', 'w')
+if row.err then row = {false, false, false, false} end
+local body = redis.pcall('HSTRLEN', KEYS[1], 'b')
+local memory = redis.pcall('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', 0)
+if type(body) ~= 'number' then body = 0 end
+if type(memory) ~= 'number' then memory = false end
+return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], body, memory}`;
+
+type Reply = readonly [
+  left: number,
+  state: string | null,
+  holdMs: string | null,
+  mark: string | null,
+  held: string | null,
+  body: number,
+  memory: number | null,
+];
+
+/** The client, once it knows the script. */
+interface Scripted {
+  idempotencyDetails(redisKey: string): Promise<Reply>;
+}
+
+/** Reads details of rows, whatever they hold. */
+export class RowDetails {
+  constructor(
+    private readonly client: Client,
+    private readonly prefix: string,
+  ) {
+    client.defineCommand('idempotencyDetails', { lua: DETAILS, numberOfKeys: 1 });
+  }
+
+  async of(recordKey: string): Promise<Details> {
+    const [left, state, hold, mark, held, bodyBytes, memory] = await (
+      this.client as unknown as Scripted
+    ).idempotencyDetails(`${this.prefix}:${recordKey}`);
+    const isClaim = state === 'p';
+    const holdMs = isClaim ? Number(hold ?? 0) : 0;
+    const lapsedMs = holdMs > 0 && left <= holdMs ? holdMs - left : undefined;
+    return {
+      onLapse: isClaim ? (holdMs > 0 ? 'hold' : 'rerun') : undefined,
+      lapsedMs,
+      held: lapsedMs === undefined ? (held ?? undefined) : 'outcome-unknown',
+      isWaitedFor: mark !== null,
+      bodyBytes,
+      memoryBytes: memory ?? undefined,
+    };
+  }
+
+  /** The whole key, as `redis-cli` needs it. */
+  redisKey(recordKey: string): string {
+    return `${this.client.options.keyPrefix ?? ''}${this.prefix}:${recordKey}`;
+  }
+}

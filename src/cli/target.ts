@@ -1,0 +1,97 @@
+import type { RedisOptions } from 'ioredis';
+import type { Arguments } from './arguments';
+import { UsageError } from './exit-codes';
+import type { Io } from './io';
+
+/** Which Redis, and as whom. */
+export interface Target {
+  readonly kind: 'single' | 'sentinel' | 'cluster';
+  /** For people: without user and password. */
+  readonly description: string;
+  readonly options: RedisOptions;
+}
+
+/** @throws UsageError */
+export function targetOf(args: Arguments, { env }: Io): Target {
+  args.oneOf(['sentinel', 'cluster'], false);
+  const url = args.text('redis-url') ?? (env.REDIS_URL || undefined);
+  const sentinel = args.text('sentinel');
+  if (sentinel !== undefined) return sentinelTarget(sentinel, url, env.REDIS_SENTINEL_PASSWORD);
+  if (url === undefined) {
+    throw new UsageError('Expected --redis-url or REDIS_URL, got neither: which Redis holds the records?');
+  }
+  const options = optionsOf(url);
+  const kind = args.isSet('cluster') ? 'cluster' : 'single';
+  const name = kind === 'cluster' ? 'Redis Cluster' : 'Redis';
+  return { kind, description: `${name} at ${options.host}:${options.port}`, options };
+}
+
+/** The parts of a URL. Nothing of one that is wrong is told: it may hold a password. */
+function optionsOf(text: string): RedisOptions {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^rediss?:$/.test(url.protocol) || url.hostname === '') {
+    throw new UsageError(
+      'Expected the URL of Redis to be redis://[user:password@]host:port[/db] or rediss://…, got another form. Percent-encode characters such as @, : and / in a password.',
+    );
+  }
+  return {
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    port: Number(url.port || 6379),
+    username: decode(url.username),
+    password: decode(url.password),
+    db: database(url.pathname),
+    ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
+  };
+}
+
+function sentinelTarget(text: string, url: string | undefined, sentinelPassword?: string): Target {
+  const at = text.indexOf('@');
+  const name = text.slice(0, at);
+  const sentinels = text
+    .slice(at + 1)
+    .split(',')
+    .map(address);
+  if (at < 1 || sentinels.includes(undefined)) {
+    throw new UsageError(
+      `Expected --sentinel to be NAME@HOST:PORT,HOST:PORT such as mymaster@sentinel-1:26379,sentinel-2:26379, got '${text}'.`,
+    );
+  }
+  const { username, password, db, tls } = url === undefined ? {} : optionsOf(url);
+  return {
+    kind: 'sentinel',
+    description: `Redis '${name}' of the sentinels at ${text.slice(at + 1)}`,
+    options: {
+      name,
+      role: 'master',
+      sentinels: sentinels.filter(sentinel => sentinel !== undefined),
+      ...(sentinelPassword ? { sentinelPassword } : {}),
+      ...{ username, password, db },
+      ...(tls === undefined ? {} : { tls, enableTLSForSentinelMode: true }),
+    },
+  };
+}
+
+function address(text: string): { host: string; port: number } | undefined {
+  const url = URL.canParse(`redis://${text}`) ? new URL(`redis://${text}`) : undefined;
+  if (url === undefined || url.hostname === '' || /[@/?#]/.test(text)) return undefined;
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 26379) };
+}
+
+function decode(text: string): string | undefined {
+  if (text === '') return undefined;
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new UsageError(
+      'Expected user and password in the URL of Redis to be percent-encoded, got a bare %.',
+    );
+  }
+}
+
+function database(path: string): number {
+  const number = path.replace(/^\//, '');
+  if (/^\d{0,5}$/.test(number)) return Number(number);
+  throw new UsageError(
+    'Expected the URL of Redis to end with the number of a database, such as /0, got another path.',
+  );
+}
