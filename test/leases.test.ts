@@ -1,5 +1,7 @@
+import { InternalServerErrorException } from '@nestjs/common';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Lease } from '../src';
+import { FaultyStorage } from '../src/testing';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { Gate } from './fixtures/gate';
@@ -12,6 +14,7 @@ import {
   eventually,
   Ledger,
   LEASE_MS,
+  STORAGE_TIMEOUT_MS,
   startWork,
   type Job,
   type WorkSetup,
@@ -86,19 +89,47 @@ describeStorages('A lease', kit => {
       work: async job => {
         const { signal } = job.lease;
         block(1.2 * LEASE_MS);
-        const atOnce = opinion(job);
+        const kept = opinion(job, signal);
+        const fresh = opinion(job);
         await delay(20);
-        return { atOnce, later: opinion(job, signal) };
+        return { kept, fresh, later: opinion(job, signal) };
       },
     });
     const answer = await ask(app, 'blocked');
     const lost = { held: false, aborted: true };
 
-    expect(JSON.parse(answer.text)).toEqual({ atOnce: lost, later: lost });
+    expect(JSON.parse(answer.text)).toEqual({ kept: lost, fresh: lost, later: lost });
     expect(losses(app)).toEqual(['lapsed']);
     // Nobody took the key, so the outcome is kept.
     expect(brief(await ask(app, 'blocked'))).toBe('201 replay');
   });
+
+  it.each([
+    ['in time', 80],
+    ['after its time was up', STORAGE_TIMEOUT_MS + 80],
+  ])(
+    'that is claimed again while its run is released locks nothing: the claim is made %s',
+    async (_when, delayMs) => {
+      const storage = new FaultyStorage(await kit.storage());
+      storage.fail('create', 2, { kind: 'none', delayMs });
+      const calls = (name: string) => storage.calls.filter(({ method }) => method === name).length;
+      const app = await start({
+        storage,
+        work: async ({ key, lease }) => {
+          ledger.write(key);
+          if (ledger.count(key) > 1) return 'second';
+          await storage.delete(lease.key ?? '');
+          await eventually('the heartbeat misses the row and claims it again', () => calls('create') === 2);
+          throw new InternalServerErrorException();
+        },
+      });
+      expect((await ask(app, 'overtaken')).status).toBe(500);
+      await eventually('the claim that came too late is released', () => calls('release') === 2);
+      await delay(10);
+      expect(brief(await ask(app, 'overtaken'))).toBe('201');
+      expect(ledger.count('overtaken')).toBe(2);
+    },
+  );
 
   it('keeps a handler from beginning past its deadline, and frees the key', async () => {
     let blockMs = 1.2 * LEASE_MS;

@@ -52,7 +52,8 @@ it('keeps at most 64 MiB of outcomes that the storage could not take, and tells 
   const storage = new Away();
   app = await startWork({
     storage,
-    options: { shutdownTimeout: 50 },
+    // No lease ends meanwhile, however busy the machine is.
+    options: { shutdownTimeout: 50, lease: '60s' },
     work: () => ({ padding: 'x'.repeat(1_000_000) }),
   });
   storage.isAway = true;

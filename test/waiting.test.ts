@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { Gate } from './fixtures/gate';
@@ -10,6 +11,7 @@ import {
   Ledger,
   startWork,
   STORAGE_TIMEOUT_MS,
+  type Answer,
   type WorkSetup,
 } from './support/work';
 
@@ -180,6 +182,50 @@ describeOwnRedis('Waiters over Redis', () => {
     expect(evalsha + evals).toBeLessThanOrEqual(8 * processes.length);
     expect({ subscribe, publish }).toEqual({ subscribe: processes.length, publish: 1 });
     expect(others.get ?? 0).toBe(0);
+  });
+
+  it('cost no more where each leaves at a time of its own', async () => {
+    const [owner, other] = [await start(), await start({ route: { whenInProgress: { wait: '1s' } } })];
+    const first = ask(owner, 'leavers');
+    await gate.reached();
+    await redis.admin.config('RESETSTAT');
+    const leavers: Promise<Answer>[] = [];
+    for (let sent = 0; sent < 50; sent++) {
+      leavers.push(ask(other, 'leavers'));
+      await delay(4);
+    }
+    const answers = await Promise.all(leavers);
+    const { evalsha = 0, eval: evals = 0, subscribe } = await redis.calls();
+    gate.open();
+
+    expect(answers.map(brief)).toEqual(Array(50).fill('409 in-progress'));
+    // A create and a wait, and as many that the script cache missed.
+    expect(evalsha + evals).toBeLessThanOrEqual(4);
+    expect(subscribe).toBe(1);
+    expect(brief(await first)).toBe('201');
+  });
+
+  it("that know of a run do not run unprotected when Redis goes: whenStorageFails 'execute' is for before", async () => {
+    let asked = 0;
+    const scope = () => {
+      asked++;
+      return 'everybody';
+    };
+    const options = { ...LONG_LEASE, storageTimeout: STORAGE_TIMEOUT_MS, lease: '1s', scope } as const;
+    const app = await start({ options: { ...options, whenStorageFails: 'execute' } });
+    const first = ask(app, 'known-to-all');
+    await gate.reached();
+    const crowd = Array.from({ length: 5 }, () => ask(app, 'known-to-all'));
+    await redis.isWaitedFor();
+    await eventually('all have asked', () => asked === 6);
+    await delay(20);
+    redis.proxy.cutOff();
+    const answers = await Promise.all(crowd);
+    gate.open();
+
+    expect(answers.map(brief)).toEqual(Array(5).fill('503 storage-unavailable'));
+    expect(brief(await first)).toBe('201');
+    expect(ledger.count('known-to-all')).toBe(1);
   });
 
   it('are woken by the message of another process, without asking in between', async () => {

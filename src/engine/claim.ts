@@ -54,8 +54,9 @@ export class Claim implements Beating {
   /** Aborts when the claim can no longer be relied on. */
   get signal(): AbortSignal {
     // After a blocked event loop the handler may be here before the heartbeat.
-    this.noticeLapse(now());
-    return this.abort.signal;
+    const look = () => this.noticeLapse(now());
+    look();
+    return this.abort.signalThat(look);
   }
 
   /** What others are told of the key while it is this claim's. */
@@ -256,9 +257,10 @@ class LazyAbort {
   private controller: AbortController | undefined;
   private reason: unknown;
 
-  get signal(): AbortSignal {
+  /** @param look aborts where it is time to; called whenever somebody asks the signal */
+  signalThat(look: () => void): AbortSignal {
     if (this.controller === undefined) {
-      this.controller = new AbortController();
+      this.controller = askingController(look);
       if (this.reason !== undefined) this.controller.abort(this.reason);
     }
     return this.controller.signal;
@@ -268,4 +270,16 @@ class LazyAbort {
     this.reason ??= reason;
     this.controller?.abort(this.reason);
   }
+}
+
+/** Whoever keeps the signal is told the truth as well, although the heartbeat's timer may still be due. */
+function askingController(look: () => void): AbortController {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const throwIfAborted = signal.throwIfAborted.bind(signal);
+  Object.defineProperties(signal, {
+    aborted: { get: () => (look(), Reflect.get(AbortSignal.prototype, 'aborted', signal)) },
+    throwIfAborted: { value: () => (look(), throwIfAborted()) },
+  });
+  return controller;
 }

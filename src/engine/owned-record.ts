@@ -11,6 +11,8 @@ import type { StorageCalls } from './storage-calls';
 /** A record as the owner of one token sees it: every call is limited in time and carries that token. */
 export class OwnedRecord {
   private onLapse: OnLapse;
+  /** The owner is done with the key and holds nothing on it: a claim that is made from now on is nobody's. */
+  private isGivenUp = false;
 
   constructor(
     private readonly storage: IdempotencyStorage,
@@ -34,16 +36,12 @@ export class OwnedRecord {
 
   /** Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. */
   reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
-    const { storage, calls, recordKey, claim, onLapse } = this;
-    return calls.within(timed('create', () => storage.create(recordKey, { ...claim, leaseMs, onLapse })));
+    return this.claimAgain({ ...this.claim, leaseMs, onLapse: this.onLapse });
   }
 
   /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
   async holdOnLapse(): Promise<IdempotencyRecord | undefined> {
-    const { storage, calls, recordKey, claim } = this;
-    const inTheWay = await calls.within(
-      timed('create', () => storage.create(recordKey, { ...claim, onLapse: 'hold' })),
-    );
+    const inTheWay = await this.claimAgain({ ...this.claim, onLapse: 'hold' });
     if (inTheWay === undefined) this.onLapse = 'hold';
     return inTheWay;
   }
@@ -62,7 +60,22 @@ export class OwnedRecord {
 
   release(): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
+    this.isGivenUp = true;
     return calls.within(timed('release', () => storage.release(recordKey, claim.token)));
+  }
+
+  /** A claim that a `release` has overtaken finds the key free and takes it, so it is released once more. */
+  private async claimAgain(claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
+    const { storage, calls, recordKey } = this;
+    const giveBack = (inTheWay: IdempotencyRecord | undefined) => {
+      if (inTheWay === undefined && this.isGivenUp) void this.release().catch(() => undefined);
+    };
+    const inTheWay = await calls.within(
+      timed('create', () => storage.create(recordKey, claim)),
+      giveBack,
+    );
+    giveBack(inTheWay);
+    return inTheWay;
   }
 
   private tryComplete(completion: Completion): Promise<boolean> {

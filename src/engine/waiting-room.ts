@@ -49,7 +49,7 @@ export class WaitingRoom {
 
   /** The key was freed by this process: the representative can claim it. */
   freed(recordKey: string): void {
-    this.groups.get(recordKey)?.representative?.wake('woken');
+    this.groups.get(recordKey)?.callRepresentative();
   }
 
   share(group: Group, news: News): void {
@@ -95,6 +95,9 @@ class Group {
   news: News | undefined;
   /** Grows with the news, so that nobody misses any while they think about the last. */
   version = 0;
+  /** Whether one of them has seen a record under the key. */
+  knowsRecord = false;
+  private watching: AbortController | undefined;
 
   constructor(readonly recordKey: string) {}
 
@@ -109,12 +112,36 @@ class Group {
       [this.representative] = this.waiters;
       this.representative?.wake('news');
     }
+    if (this.waiters.size === 0) this.stopWatching();
     return true;
+  }
+
+  /** Wakes the representative, whoever it is by then: a watch outlasts those that leave, so it is begun once for all. */
+  watch(room: WaitingRoom): void {
+    if (this.watching !== undefined) return;
+    const watching = new AbortController();
+    this.watching = watching;
+    void room.watch(this.recordKey, watching.signal).then(
+      () => this.watching === watching && this.callRepresentative(),
+      () => undefined,
+    );
+  }
+
+  /** The storage is worth asking. Another record may be found there, which is to be watched anew. */
+  callRepresentative(): void {
+    this.stopWatching();
+    this.representative?.wake('woken');
+  }
+
+  private stopWatching(): void {
+    this.watching?.abort();
+    this.watching = undefined;
   }
 
   tell(news: News): void {
     const { news: before } = this;
     this.news = news;
+    this.knowsRecord ||= !(news instanceof Error);
     if (isInProgress(before) && isInProgress(news) && before.fingerprint === news.fingerprint) return;
     this.version++;
     for (const waiter of this.waiters) waiter.wake('news');
@@ -125,8 +152,6 @@ class Group {
 export class Waiter {
   /** How much of the group's news this one has heard: one that comes later hears the last. */
   private heard = 0;
-  /** Whether this one has seen a record under the key. */
-  knowsRecord = false;
   private failure: Error | undefined;
   private resolveSleep: ((why: 'woken' | 'news') => void) | undefined;
 
@@ -135,6 +160,11 @@ export class Waiter {
     private readonly group: Group,
     private readonly refusal: Error | undefined,
   ) {}
+
+  /** Whether it is known here that the key was claimed. */
+  get knowsRecord(): boolean {
+    return this.group.knowsRecord;
+  }
 
   /** Whether it is this one's turn to ask the storage, because nobody in this process has asked yet. */
   get isFirst(): boolean {
@@ -151,14 +181,13 @@ export class Waiter {
       if (failure !== undefined) throw failure;
       if (this.heard < this.group.version) return this.hear();
       if (this.isFirst) return 'ask';
-      const why = await (this.group.representative === this ? this.watch() : this.sleep());
-      if (why === 'woken') return 'ask';
+      if (this.group.representative === this) this.group.watch(this.room);
+      if ((await this.sleep()) === 'woken') return 'ask';
     }
   }
 
   /** What this one learned of the key is news for all others. */
   share(news: News): void {
-    this.knowsRecord ||= !(news instanceof Error);
     this.room.share(this.group, news);
     this.heard = this.group.version;
   }
@@ -185,18 +214,6 @@ export class Waiter {
 
   private sleep(): Promise<'woken' | 'news'> {
     return new Promise(resolve => (this.resolveSleep = resolve));
-  }
-
-  private async watch(): Promise<'woken' | 'news'> {
-    const watching = new AbortController();
-    const sleep = this.sleep();
-    this.room.watch(this.group.recordKey, watching.signal).then(
-      () => this.wake('woken'),
-      () => undefined,
-    );
-    const why = await sleep;
-    watching.abort();
-    return why;
   }
 }
 
