@@ -71,8 +71,8 @@ async function run(server: Child, ports: Ports, redis: Redis | undefined): Promi
   const scenarios = scenariosOf(ports, runId);
   for (const scenario of scenarios) await scenario.prepare(options.warmup);
   const latency = await measureLatency(scenarios, options.iterations);
-  const cpu = await measureCpu(server, scenarios, cpuPlan(options.iterations));
-  const commands = redis && (await countCommands(redis, scenarios, ports, runId));
+  const cpu = await measureCpu(() => server, scenarios, cpuPlan(options.iterations));
+  const commands = redis && (await countCommands(redis, { server, ports, runId }, scenarios));
   for (const scenario of scenarios) scenario.close();
   show(new Figures(latency, cpu), commands);
 }

@@ -1,16 +1,16 @@
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, symlink } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import ts from 'typescript';
 import { integer, readArguments, text } from './support/arguments';
 import { budget, budgetLines, type Budget } from './support/budget';
 import { describeMachine, machineLine } from './support/machine';
 import { Progress } from './support/progress';
 import { writeReport } from './support/report';
-import { spreadOf, type Spread } from './support/statistics';
+import { pairedRatio, spreadOf, type Spread } from './support/statistics';
 import { print, table } from './support/table';
+import { transpile } from './support/transpile';
 
 const options = readArguments(
   'bench/import.bench.ts',
@@ -50,27 +50,6 @@ async function main(): Promise<void> {
   }
 }
 
-/** The JavaScript that a build would give, without its type check. */
-async function transpile(from: string, to: string): Promise<void> {
-  await mkdir(to, { recursive: true });
-  for (const entry of await readdir(from, { withFileTypes: true })) {
-    const [source, target] = [path.join(from, entry.name), path.join(to, entry.name)];
-    if (entry.isDirectory()) await transpile(source, target);
-    else if (entry.name.endsWith('.ts')) {
-      const { outputText } = ts.transpileModule(await readFile(source, 'utf8'), {
-        compilerOptions: {
-          target: ts.ScriptTarget.ES2022,
-          module: ts.ModuleKind.CommonJS,
-          experimentalDecorators: true,
-          emitDecoratorMetadata: true,
-          esModuleInterop: true,
-        },
-      });
-      await writeFile(target.replace(/\.ts$/, '.js'), outputText);
-    }
-  }
-}
-
 async function runProbes(folder: string): Promise<Probe[]> {
   const progress = new Progress(options.runs, 'imports');
   const probes: Probe[] = [];
@@ -89,7 +68,8 @@ async function runProbes(folder: string): Promise<Probe[]> {
 
 function show(probes: readonly Probe[]): void {
   const machine = describeMachine(['@nestjs/common', '@nestjs/core']);
-  const spread = (index: number): Spread => spreadOf(probes.map(({ took }) => took[index] ?? NaN));
+  const times = (index: number): number[] => probes.map(({ took }) => took[index] ?? NaN);
+  const spread = (index: number): Spread => spreadOf(times(index));
   const rows: [string, Spread][] = [
     ['@nestjs/common', spread(1)],
     ['@nestjs/core, after it', spread(2)],
@@ -118,7 +98,7 @@ function show(probes: readonly Probe[]): void {
     machine,
     options: { runs: options.runs },
     budgets,
-    ratios: { 'import ÷ @nestjs/common': own / spread(1).median },
+    ratios: { 'import ÷ @nestjs/common': pairedRatio(times(4), times(1)) },
     results: Object.fromEntries(rows),
   });
 }

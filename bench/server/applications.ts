@@ -14,10 +14,14 @@ import type { Redis } from 'ioredis';
 import { setTimeout } from 'node:timers/promises';
 import { of, type Observable } from 'rxjs';
 import { Idempotent, IdempotencyModule, type IdempotencyModuleOptions } from '../../src';
+import { Gate } from './gate';
 import { receipt } from './payments';
 
 /** Long enough for duplicates to meet a request in progress. */
 export const SLOW_MS = 500;
+
+/** Holds the requests to `/held` in progress. */
+export const gate = new Gate();
 
 /** Handlers are asynchronous, as nearly all are. */
 @Controller('payments')
@@ -68,6 +72,13 @@ class ProtectedController {
 
   @Post('unmarked')
   async unmarked(@Body() payment: unknown): Promise<object> {
+    return receipt(payment);
+  }
+
+  @Post('held')
+  @Idempotent()
+  async held(@Body() payment: unknown): Promise<object> {
+    await gate.pass();
     return receipt(payment);
   }
 

@@ -1,21 +1,19 @@
 import 'reflect-metadata';
-import type { DynamicModule, INestApplication, Type } from '@nestjs/common';
-import { NestFactory } from '@nestjs/core';
+import type { DynamicModule, Type } from '@nestjs/common';
 import { Redis } from 'ioredis';
-import type { AddressInfo } from 'node:net';
 import { MemoryStorage, RedisStorage } from '../../src';
 import { answerParent } from '../support/child-messages';
 import {
   AnsweredApplication,
   BaselineApplication,
+  gate,
   hgetallApplication,
   NoopApplication,
   protectedApplication,
 } from './applications';
+import { closeApplications, listen, type Platform } from './listen';
 import { receipt } from './payments';
 import { Profiler } from './profiler';
-
-export type Platform = 'express' | 'fastify';
 
 /** The applications of the server, each on a port of its own. */
 export type ApplicationName = 'baseline' | 'noop' | 'answered' | 'memory' | 'redis' | 'hgetall';
@@ -35,7 +33,6 @@ const ROOMY = { maxEntries: 4_000_000, maxBytes: 8 * 2 ** 30 };
 /** Records of a run that was killed vanish by themselves. */
 const TTL = '10m';
 
-const applications: INestApplication[] = [];
 let redis: Redis | undefined;
 const profiler = new Profiler();
 
@@ -61,22 +58,8 @@ async function start({ platform, redisUrl, prefix }: ServerInput): Promise<Ports
   return ports;
 }
 
-async function listen(module: DynamicModule | Type, platform: Platform): Promise<number> {
-  const application = await create(module, platform);
-  applications.push(application);
-  await application.listen(0, '127.0.0.1');
-  return (application.getHttpServer() as { address(): AddressInfo }).address().port;
-}
-
-async function create(module: DynamicModule | Type, platform: Platform): Promise<INestApplication> {
-  const logger = ['error', 'fatal'] as ('error' | 'fatal')[];
-  if (platform === 'express') return NestFactory.create(module, { logger });
-  const { FastifyAdapter } = await import('@nestjs/platform-fastify');
-  return NestFactory.create(module, new FastifyAdapter(), { logger });
-}
-
 async function close(): Promise<void> {
-  for (const application of applications) await application.close();
+  await closeApplications();
   redis?.disconnect();
 }
 
@@ -84,6 +67,8 @@ answerParent(
   {
     start,
     cpu: () => process.cpuUsage(),
+    waiting: () => gate.waiting,
+    open: () => gate.open(),
     profile: () => profiler.start(),
     profiled: () => profiler.stop(),
   },

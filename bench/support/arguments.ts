@@ -6,6 +6,8 @@ export interface Option<T> {
   /** Stands for the value in the usage text; a flag has none. */
   readonly placeholder: string | undefined;
   readonly default: T;
+  /** Given more than once, the values are put together; of any other option the last one counts. */
+  readonly several?: true;
   /** @throws Error that says what was expected */
   parse(text: string): T;
 }
@@ -51,6 +53,41 @@ export function oneOf<const T extends string>(
   };
 }
 
+/** Values of one option with commas between them, or the option more than once. */
+export function listOf<T>(
+  item: Option<T>,
+  help: string,
+  otherwise: readonly NoInfer<T>[],
+): Option<readonly T[]> {
+  return {
+    help: otherwise.length > 0 ? `${help} [${otherwise.join(',')}]` : help,
+    placeholder: `${item.placeholder},…`,
+    default: otherwise,
+    several: true,
+    parse: text => text.split(',').map(each => item.parse(each)),
+  };
+}
+
+export interface NamedPath {
+  readonly name: string;
+  readonly path: string;
+}
+
+/** `NAME=PATH`, as often as wanted. */
+export function namedPaths(help: string): Option<readonly NamedPath[]> {
+  return {
+    help,
+    placeholder: 'NAME=PATH',
+    default: [],
+    several: true,
+    parse: text => {
+      const [, name, path] = /^([\w.@/-]+)=(.+)$/.exec(text) ?? [];
+      if (name === undefined || path === undefined) throw new Error('NAME=PATH, such as other=./adapter.ts');
+      return [{ name, path }];
+    },
+  };
+}
+
 /**
  * The options of the command line. Prints the usage and ends the process where `--help` or something wrong is given.
  *
@@ -63,10 +100,12 @@ export function readArguments<O extends Record<string, Option<unknown>>>(
 ): Values<O> {
   try {
     const names = Object.keys(options);
-    const strings = Object.fromEntries(names.map(name => [name, { type: 'string' as const }]));
+    const strings = Object.fromEntries(
+      names.map(name => [name, { type: 'string' as const, multiple: true }]),
+    );
     const given = parseArgs({ options: { ...strings, help: { type: 'boolean' } } }).values;
-    const values: Readonly<Record<string, string | boolean | undefined>> = given;
-    if (values.help === true) {
+    const { help, ...values } = given as Record<string, string[] | undefined> & { help?: boolean };
+    if (help === true) {
       process.stdout.write(usage(program, purpose, options));
       process.exit(0);
     }
@@ -79,13 +118,16 @@ export function readArguments<O extends Record<string, Option<unknown>>>(
   }
 }
 
-function valueOf(name: string, option: Option<unknown>, given: string | boolean | undefined): unknown {
+function valueOf(name: string, option: Option<unknown>, given: readonly string[] | undefined): unknown {
   if (given === undefined) return option.default;
-  try {
-    return option.parse(String(given));
-  } catch (error) {
-    throw new Error(`Expected --${name} to be ${(error as Error).message}, got ${String(given)}`);
-  }
+  const values = given.map(text => {
+    try {
+      return option.parse(text);
+    } catch (error) {
+      throw new Error(`Expected --${name} to be ${(error as Error).message}, got ${text}`);
+    }
+  });
+  return option.several === true ? values.flat() : values.at(-1);
 }
 
 function usage(program: string, purpose: string, options: Record<string, Option<unknown>>): string {

@@ -4,8 +4,10 @@ import { Agent, request as httpRequest, type RequestOptions } from 'node:http';
 export interface Target {
   readonly port: number;
   readonly path: string;
-  /** Whether the answer has to be a replay; anything else is an error, so that no benchmark measures the wrong thing. */
-  readonly replayed: boolean;
+  /** What the answer has to be; anything else is an error, so that no benchmark measures the wrong thing. @default 201 */
+  readonly status?: number;
+  /** Whether it has to be marked as a replay; unset, the mark does not matter. */
+  readonly replayed?: boolean;
 }
 
 export interface Answer {
@@ -23,20 +25,26 @@ export const REQUEST_BODY = Buffer.from(
   }),
 );
 
+const REPLAYED = 'idempotent-replayed';
+
 /** Raw `http.request()` over kept connections: nothing else runs in the client while a request is timed. */
 export class Client {
   private readonly agent = new Agent({ keepAlive: true });
 
   constructor(
     private readonly target: Target,
-    private readonly replayedHeader = 'idempotent-replayed',
+    private readonly keyHeader = 'idempotency-key',
   ) {}
 
   /** Sends one request; rejects where the answer is not the one that the scenario is about. */
   async send(key: string): Promise<void> {
+    const { path, status: expected = 201, replayed: mark } = this.target;
     const { status, replayed } = await this.ask(key);
-    if (status === 201 && replayed === this.target.replayed) return;
-    throw new Error(`${this.target.path} answered ${status}, ${replayed ? '' : 'not '}as a replay.`);
+    if (status === expected && (mark === undefined || mark === replayed)) return;
+    const expectation = `${expected}${mark === undefined ? '' : `, ${mark ? '' : 'not '}as a replay`}`;
+    throw new Error(
+      `Expected ${path} to answer ${expectation}; it answered ${status}, ${replayed ? '' : 'not '}as a replay.`,
+    );
   }
 
   /** Sends one request; resolves once the whole answer is there, whatever it is. */
@@ -46,7 +54,7 @@ export class Client {
         const { statusCode = 0, headers } = response;
         response.resume();
         response.once('error', reject);
-        response.once('end', () => resolve({ status: statusCode, replayed: this.replayedHeader in headers }));
+        response.once('end', () => resolve({ status: statusCode, replayed: REPLAYED in headers }));
       });
       request.once('error', reject);
       request.end(REQUEST_BODY);
@@ -67,7 +75,7 @@ export class Client {
       headers: {
         'content-type': 'application/json',
         'content-length': REQUEST_BODY.length,
-        'idempotency-key': key,
+        [this.keyHeader]: key,
       },
     };
   }

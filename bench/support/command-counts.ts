@@ -1,6 +1,8 @@
 import type { Redis } from 'ioredis';
 import type { Ports } from '../server/server';
+import type { Child } from './child';
 import { Client } from './client';
+import { HeldRequest } from './held-request';
 import { CommandCounter } from './redis';
 import type { Scenario } from './scenarios';
 
@@ -9,12 +11,18 @@ export type CommandCounts = ReadonlyMap<string, Readonly<Record<string, number>>
 
 const REQUESTS = 25;
 
+/** The server of a run. */
+export interface Served {
+  readonly server: Child;
+  readonly ports: Ports;
+  readonly runId: string;
+}
+
 /** What the server really sends to Redis, told by Redis itself (MONITOR). */
 export async function countCommands(
   redis: Redis,
+  { server, ports, runId }: Served,
   scenarios: readonly Scenario[],
-  ports: Ports,
-  runId: string,
 ): Promise<CommandCounts> {
   const counter = await CommandCounter.start(redis, runId);
   const counts = new Map<string, Readonly<Record<string, number>>>();
@@ -26,7 +34,7 @@ export async function countCommands(
       counts.set(`${scenario.name}  ${scenario.title}`, perRequest(seen, REQUESTS));
     }
     if (ports.redis !== undefined) {
-      counts.set('conflict, Redis', await countConflict(counter, ports.redis, runId));
+      counts.set('conflict, Redis', await countConflict(counter, server, ports.redis, runId));
     }
   } finally {
     counter.close();
@@ -34,24 +42,24 @@ export async function countCommands(
   return counts;
 }
 
-/** A duplicate while the first request runs: its commands alone. */
+/** A duplicate while the first request is held in its handler: its claim is made, and nothing but the duplicate can send. */
 async function countConflict(
   counter: CommandCounter,
+  server: Child,
   port: number,
   runId: string,
 ): Promise<Readonly<Record<string, number>>> {
-  const target = { port, path: '/slow', replayed: false };
-  const [first, duplicate] = [new Client(target), new Client(target)];
-  const key = `${runId}-conflict`;
-  const running = first.send(key);
-  await new Promise(resolve => setTimeout(resolve, 50));
-  let status = 0;
-  const seen = await counter.during(async () => ({ status } = await duplicate.ask(key)));
-  await running;
-  first.close();
-  duplicate.close();
-  if (status !== 409) throw new Error(`A duplicate in progress was answered ${status} instead of 409.`);
-  return perRequest(seen, 1);
+  const held = await HeldRequest.start(server, port, `${runId}-conflict`);
+  const duplicate = new Client({ ...held.target, status: 409 });
+  try {
+    const seen = await counter.during(async () => {
+      for (let request = 0; request < REQUESTS; request++) await duplicate.send(held.key);
+    });
+    return perRequest(seen, REQUESTS);
+  } finally {
+    duplicate.close();
+    await held.end();
+  }
 }
 
 export function roundTrips(counts: Readonly<Record<string, number>> | undefined): number {

@@ -1,9 +1,17 @@
-import type { Platform } from '../server/server';
+import type { Platform } from '../server/listen';
 import { budget, type Budget } from './budget';
 import { roundTrips, type CommandCounts } from './command-counts';
 import type { Samples } from './measure';
 import { SCENARIOS, type ScenarioName } from './scenarios';
-import { latencyOf, median, pairedDifferences, spreadOf, type Latency, type Spread } from './statistics';
+import {
+  latencyOf,
+  pairedDifferences,
+  pairedRatio,
+  spreadOf,
+  type Latency,
+  type Ratio,
+  type Spread,
+} from './statistics';
 
 /** All in microseconds; `cpu` is the server's CPU a request. */
 export interface ScenarioFigures {
@@ -70,9 +78,8 @@ export class Figures {
     return spreadOf(pairedDifferences(this.cpu.get(name) ?? [], this.cpu.get(floor) ?? []));
   }
 
-  cpuRatio(name: ScenarioName, floor: ScenarioName): number {
-    const floors = this.cpu.get(floor) ?? [];
-    return median((this.cpu.get(name) ?? []).map((value, round) => value / (floors[round] ?? NaN)));
+  cpuRatio(name: ScenarioName, floor: ScenarioName): Ratio {
+    return pairedRatio(this.cpu.get(name) ?? [], this.cpu.get(floor) ?? []);
   }
 
   get differences(): Difference[] {
@@ -170,8 +177,8 @@ function judgeRoundTrips(commands: CommandCounts): Budget[] {
 }
 
 /** Figures for the regression check: parts of one run divided by each other. */
-export function ratiosOf(figures: Figures, platform: Platform): Record<string, number> {
-  const ratios: Record<string, number> = {
+export function ratiosOf(figures: Figures, platform: Platform): Record<string, Ratio> {
+  const ratios: Record<string, Ratio> = {
     [`${platform}: first ÷ no-op, CPU`]: figures.cpuRatio('B', 'N'),
     [`${platform}: replay ÷ answering, CPU`]: figures.cpuRatio('C', 'S'),
   };

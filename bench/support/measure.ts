@@ -43,15 +43,16 @@ export function cpuPlan(iterations: number): CpuPlan {
 }
 
 /** Microseconds of server CPU a request, one sample a block. The first round is not counted: code is still compiled in it. */
-export async function measureCpu(
-  server: Child,
-  senders: readonly Sender[],
+export async function measureCpu<S extends Sender>(
+  serverOf: (sender: S) => Child,
+  senders: readonly S[],
   { rounds, block }: CpuPlan,
 ): Promise<Samples> {
   const samples = new Map(senders.map(({ name }) => [name, [] as number[]]));
   const progress = new Progress((rounds + 1) * senders.length, 'server CPU');
   for (let round = 0; round <= rounds; round++) {
     for (const sender of shuffled(senders)) {
+      const server = serverOf(sender);
       const before = await cpuOf(server);
       await sendMany(sender, block);
       const used = (await cpuOf(server)) - before;
@@ -78,7 +79,8 @@ export async function sendMany(sender: Sender, requests: number): Promise<void> 
   await Promise.all(Array.from({ length: LANES }, lane));
 }
 
-async function cpuOf(server: Child): Promise<number> {
+/** CPU that a server has used until now, in microseconds. */
+export async function cpuOf(server: Child): Promise<number> {
   const { user, system } = (await server.ask('cpu')) as NodeJS.CpuUsage;
   return user + system;
 }

@@ -22,9 +22,9 @@ export function redisStorage(client: Redis, prefix: string): RedisStore {
   const storage = new RedisStorage({ client, prefix, allowEviction: true });
   return {
     name: 'RedisStorage',
-    create: (key, index) => storage.create(key, claimOf(index)),
+    create: async (key, index) => storage.create(key, claimOf(index)),
     complete: (key, index, outcome) => storage.complete(key, claimOf(index).token, outcome, TTL_MS),
-    get: key => storage.get(key),
+    get: async key => storage.get(key),
     delete: key => storage.delete(key),
     close: () => storage.close(),
   };

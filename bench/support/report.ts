@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Budget } from './budget';
 import type { Machine } from './machine';
+import type { Ratio } from './statistics';
 
 /** What every benchmark writes with `--json`. */
 export interface Report {
@@ -11,7 +12,7 @@ export interface Report {
   readonly options: Readonly<Record<string, unknown>>;
   readonly budgets: readonly Budget[];
   /** Figures that hardly depend on the machine; `npm run bench:check` compares these. Smaller is better. */
-  readonly ratios: Readonly<Record<string, number>>;
+  readonly ratios: Readonly<Record<string, Ratio>>;
   /** All else that was measured, for charts and readers. */
   readonly results: unknown;
 }

@@ -4,7 +4,7 @@ import { MemoryStorage } from '../../src';
 import { fingerprintRequest } from '../../src/http/fingerprint';
 import { Progress } from './progress';
 import { claimOf, jsonOfSize, outcomeOfSize, recordKey, TTL_MS } from './records';
-import { shuffled, spreadOf, type Spread } from './statistics';
+import { pairedRatio, shuffled, spreadOf, type Ratio, type Spread } from './statistics';
 
 /** Microseconds for one body of so many bytes. */
 export interface BodyFigures {
@@ -12,6 +12,7 @@ export interface BodyFigures {
   readonly fingerprint: Spread;
   /** safe-stable-stringify and SHA-256 of the same body: what a fingerprint is measured by. */
   readonly reference: Spread;
+  readonly fingerprintToReference: Ratio;
   readonly store: Spread;
   readonly replay: Spread;
 }
@@ -42,6 +43,7 @@ export function measureBodies(sizes: readonly number[], rounds: number): BodyFig
       bytes,
       fingerprint: spreadOf(samples.fingerprint),
       reference: spreadOf(samples.reference),
+      fingerprintToReference: pairedRatio(samples.fingerprint, samples.reference),
       store: spreadOf(samples.store),
       replay: spreadOf(samples.replay),
     };

@@ -1,6 +1,8 @@
-import type { Platform, Ports, ServerInput } from '../server/server';
+import type { Platform } from '../server/listen';
+import type { Ports, ServerInput } from '../server/server';
 import { Child } from './child';
 import { Client, type Answer } from './client';
+import { cpuOf } from './measure';
 
 /** So many requests with one key at once, of which one may run. */
 export interface DuplicatesFigures {
@@ -60,9 +62,4 @@ async function measured(
 
 function burst(client: Client, key: string, count: number): Promise<Answer[]> {
   return Promise.all(Array.from({ length: count }, () => client.ask(key)));
-}
-
-async function cpuOf(server: Child): Promise<number> {
-  const { user, system } = (await server.ask('cpu')) as NodeJS.CpuUsage;
-  return user + system;
 }

@@ -3,6 +3,7 @@ import type { BodyFigures, BodyTask } from './scale-bodies';
 import type { DuplicatesFigures } from './scale-duplicates';
 import type { ProcessesFigures } from './scale-processes';
 import type { RecordsFigures } from './scale-records';
+import { exactRatio, type Ratio } from './statistics';
 
 export interface ScaleFigures {
   readonly records: readonly RecordsFigures[];
@@ -52,7 +53,7 @@ function judgeBodies(bodies: readonly BodyFigures[]): Budget[] {
   const budgets: Budget[] = [];
   const judged = bodies.find(({ bytes }) => bytes === 100_000);
   if (judged !== undefined) {
-    const share = judged.fingerprint.median / judged.reference.median;
+    const share = judged.fingerprintToReference.median;
     budgets.push(
       budget(
         'fingerprint of a 100 kB JSON body',
@@ -92,15 +93,12 @@ function judgeExecutions<T extends { readonly executions: number }>(
   return budget(measure, `${wrong} of ${runs.length} runs went wrong`, wrong === 0 ? 1 : 2);
 }
 
-export function scaleRatios({ records, bodies }: ScaleFigures): Record<string, number> {
-  const [first, last] = [records[0], records.at(-1)];
+export function scaleRatios({ records, bodies }: ScaleFigures): Record<string, Ratio> {
+  const of = (count: number) => records.find(each => each.records === count)?.bytes;
+  const [few, many] = [of(10_000), of(100_000)];
   const judged = bodies.find(({ bytes }) => bytes === 100_000);
   return {
-    ...(first && last && first !== last
-      ? { [`bytes a record, ${last.records} ÷ ${first.records} records`]: last.bytes / first.bytes }
-      : {}),
-    ...(judged
-      ? { 'fingerprint of 100 kB ÷ reference, time': judged.fingerprint.median / judged.reference.median }
-      : {}),
+    ...(few && many ? { 'bytes a record, 100000 ÷ 10000 records': exactRatio(many / few) } : {}),
+    ...(judged ? { 'fingerprint of 100 kB ÷ reference, time': judged.fingerprintToReference } : {}),
   };
 }

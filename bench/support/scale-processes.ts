@@ -1,7 +1,8 @@
-import type { Platform, Ports, ServerInput } from '../server/server';
+import type { Platform } from '../server/listen';
+import type { Ports, ServerInput } from '../server/server';
 import { Child } from './child';
 import { Client } from './client';
-import { sendMany } from './measure';
+import { cpuOf, sendMany } from './measure';
 import { Progress } from './progress';
 
 /** So many processes of one application on one Redis. */
@@ -61,11 +62,11 @@ async function measured(
   requests: number,
   label: string,
 ): Promise<ProcessesFigures> {
-  const before = await cpuOf(instances);
+  const before = await cpuOfAll(instances);
   const startedAt = performance.now();
   await load(instances, requests, label);
   const seconds = (performance.now() - startedAt) / 1_000;
-  const cpu = ((await cpuOf(instances)) - before) / (requests * instances.length);
+  const cpu = ((await cpuOfAll(instances)) - before) / (requests * instances.length);
   const executions = await executionsOfShared(instances, label);
   return {
     processes: instances.length,
@@ -97,7 +98,7 @@ async function executionsOfShared(instances: readonly Instance[], label: string)
   return executions;
 }
 
-async function cpuOf(instances: readonly Instance[]): Promise<number> {
-  const usages = await Promise.all(instances.map(({ server }) => server.ask('cpu')));
-  return (usages as NodeJS.CpuUsage[]).reduce((sum, { user, system }) => sum + user + system, 0);
+async function cpuOfAll(instances: readonly Instance[]): Promise<number> {
+  const usages = await Promise.all(instances.map(({ server }) => cpuOf(server)));
+  return usages.reduce((sum, usage) => sum + usage, 0);
 }

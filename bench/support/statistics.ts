@@ -13,6 +13,13 @@ export interface Spread {
   readonly upper: number;
 }
 
+/** The middle of some ratios, and between which two values it lies with 95 % confidence. */
+export interface Ratio {
+  readonly median: number;
+  readonly lower: number;
+  readonly upper: number;
+}
+
 export function latencyOf(samples: readonly number[]): Latency {
   const sorted = ascending(samples);
   const avg = sorted.reduce((sum, value) => sum + value, 0) / sorted.length;
@@ -35,6 +42,33 @@ export function median(samples: readonly number[]): number {
 /** Differences of what was measured side by side: drift of the machine hits both and falls out. */
 export function pairedDifferences(left: readonly number[], right: readonly number[]): number[] {
   return left.map((value, index) => value - (right[index] ?? NaN));
+}
+
+/** How one thing relates to another that was measured beside it, sample by sample. */
+export function pairedRatio(above: readonly number[], below: readonly number[]): Ratio {
+  return ratioOf(above.map((value, index) => value / (below[index] ?? NaN)));
+}
+
+/** Order statistics bound the median whatever the distribution is; of few samples they bound nothing but themselves. */
+export function ratioOf(samples: readonly number[]): Ratio {
+  const sorted = ascending(samples);
+  const outside = Math.max(0, Math.round((sorted.length - 1.96 * Math.sqrt(sorted.length)) / 2) - 1);
+  return {
+    median: quantile(sorted, 0.5),
+    lower: sorted[outside] ?? NaN,
+    upper: sorted[sorted.length - 1 - outside] ?? NaN,
+  };
+}
+
+/** A ratio that was counted, not sampled. */
+export function exactRatio(value: number): Ratio {
+  return { median: value, lower: value, upper: value };
+}
+
+/** @param shares such as 0.5 and 0.99 */
+export function quantilesOf(samples: readonly number[], shares: readonly number[]): number[] {
+  const sorted = ascending(samples);
+  return shares.map(share => quantile(sorted, share));
 }
 
 /** Fisher–Yates; a new array. */

@@ -1,7 +1,7 @@
 import { budget, type Budget } from './budget';
 import type { Samples } from './measure';
 import type { RecordMemory } from './record-memory';
-import { median, spreadOf, type Spread } from './statistics';
+import { median, pairedRatio, spreadOf, type Ratio, type Spread } from './statistics';
 
 /** How fast one contestant does one operation. */
 export interface Speed {
@@ -12,7 +12,7 @@ export interface Speed {
   readonly micros: Spread;
   readonly perSecond: number;
   /** How many times as fast as ours: paired, batch by batch. */
-  readonly beside: number;
+  readonly beside: Ratio;
 }
 
 const OURS = ['MemoryStorage', 'RedisStorage'];
@@ -28,7 +28,7 @@ export function speedsOf(
       const [contestant, itsStep] = name.split(' / ') as [string, string];
       if (itsStep !== step) continue;
       const micros = spreadOf(values);
-      const beside = median(ours.map((own, round) => own / (values[round] ?? NaN)));
+      const beside = pairedRatio(ours, values);
       speeds.push({ group, step, contestant, micros, perSecond: 1e6 / micros.median, beside });
     }
   }
@@ -46,7 +46,7 @@ export function judgeMemory(speeds: readonly Speed[], memory: readonly RecordMem
       speed =>
         speed.group === 'memory, small bodies' && speed.step === step && speed.contestant === contestant,
     );
-  const share = 1 / (small('get', 'lru-cache')?.beside ?? NaN);
+  const share = 1 / (small('get', 'lru-cache')?.beside.median ?? NaN);
   const creates = small('create+complete', 'MemoryStorage')?.perSecond ?? NaN;
   const beyond = memory.find(({ name }) => name === 'MemoryStorage')?.beyondPayload ?? NaN;
   return [
@@ -68,7 +68,7 @@ export function judgeMemory(speeds: readonly Speed[], memory: readonly RecordMem
 export function judgeRedis(speeds: readonly Speed[]): Budget[] {
   const bare = speeds.filter(({ contestant }) => contestant === 'bare ioredis');
   return [...new Set(bare.map(({ step }) => step))].map(step => {
-    const share = 1 / median(bare.filter(speed => speed.step === step).map(({ beside }) => beside));
+    const share = 1 / median(bare.filter(speed => speed.step === step).map(({ beside }) => beside.median));
     return budget(
       `RedisStorage ${step} beside bare ioredis`,
       `${share.toFixed(2)} × of ≥ ${BARE_SHARE} ×`,
@@ -77,7 +77,7 @@ export function judgeRedis(speeds: readonly Speed[]): Budget[] {
   });
 }
 
-export function ratiosOf(speeds: readonly Speed[]): Record<string, number> {
+export function ratiosOf(speeds: readonly Speed[]): Record<string, Ratio> {
   const beside = speeds.filter(({ contestant }) => ['lru-cache', 'bare ioredis'].includes(contestant));
   return Object.fromEntries(
     beside.map(speed => [`${speed.group}: ${speed.step} ÷ ${speed.contestant}, time`, speed.beside]),

@@ -12,7 +12,7 @@ export function printSpeeds(speeds: readonly Speed[]): void {
         Math.round(perSecond).toLocaleString('en'),
         duration(micros.median),
         `(${duration(micros.lower)} … ${duration(micros.upper)})`,
-        beside.toFixed(2),
+        beside.median.toFixed(2),
       ]);
     print(table(['Operation', 'a second', 'each', '', '÷ ours'], rows));
   }
