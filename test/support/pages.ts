@@ -103,8 +103,8 @@ export async function runBlock(block: Block, all: readonly Block[], requireReal:
     if (!name.startsWith('./')) return requireReal(name);
     const known = loaded.get(name);
     if (known !== undefined) return known;
-    const imported = all.find(other => other.page === block.page && other.name === `${name.slice(2)}.ts`);
-    if (imported === undefined) throw new Error(`${block.page} has no block ${name}.ts`);
+    const imported = all.find(other => other.page === block.page && other.name === `${nameOf(name)}.ts`);
+    if (imported === undefined) throw new Error(`${block.page} has no block ${nameOf(name)}.ts`);
     const exports = {};
     loaded.set(name, exports);
     // eslint-disable-next-line @typescript-eslint/no-implied-eval -- the code of our own pages
@@ -112,6 +112,11 @@ export async function runBlock(block: Block, all: readonly Block[], requireReal:
     return exports;
   };
   await new AsyncFunction('require', 'exports', javascriptOf(block))(load, {});
+}
+
+/** `./app.js` is the name that `app.ts` has once it is compiled. */
+function nameOf(specifier: string): string {
+  return specifier.replace(/^\.\//, '').replace(/\.js$/, '');
 }
 
 const AsyncFunction = (async () => undefined).constructor as new (
