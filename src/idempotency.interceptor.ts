@@ -6,53 +6,33 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { finalize, from, lastValueFrom, mergeAll, Observable, of, toArray } from 'rxjs';
+import { finalize, from, lastValueFrom, mergeAll, of, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
-import { RELEASE } from './engine/settlement';
-import { captureResponse } from './http/capture';
-import { HttpPlanner, type HttpRequest } from './http/plan';
-import { refuse } from './http/refusal';
-import type { PlatformResponse } from './http/raw-response';
-import { replayedValue, replayOutcome } from './http/replay';
-import {
-  Attempt,
-  attemptOf,
-  markRequest,
-  type ObserveHandler,
-  type RequestMark,
-} from './idempotency.attempt';
+import { HttpPlanner } from './http/plan';
+import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
 import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyError, LeaseLostError } from './idempotency.errors';
+import { IdempotencyError } from './idempotency.errors';
+import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import type { Outcome } from './storage/storage';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue, valueOf } from './value/value-run';
-
-/** One request on its way through the interceptor. */
-interface Exchange {
-  readonly route: Route;
-  readonly context: ExecutionContext;
-  readonly request: HttpRequest;
-  readonly response: PlatformResponse;
-  readonly next: CallHandler;
-}
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */
 @Injectable()
 @SetMetadata(INTERCEPTOR_METADATA, true)
-export class IdempotencyInterceptor implements NestInterceptor {
+export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
   private readonly planner: HttpPlanner;
   private readonly valuePlanner: ValuePlanner;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
-    @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
-    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+    @Inject(IdempotencyRoutes) readonly routes: IdempotencyRoutes,
+    @Inject(MODULE_SETTINGS) readonly settings: ModuleSettings,
   ) {
     this.planner = new HttpPlanner(settings);
     this.valuePlanner = new ValuePlanner(settings);
@@ -67,30 +47,21 @@ export class IdempotencyInterceptor implements NestInterceptor {
       : undefined;
     if (route === undefined) return next.handle();
     if (context.getType() !== 'http') return this.protectValue(route, context, next);
-    const http = context.switchToHttp();
-    const request = http.getRequest<HttpRequest>();
-    const mark = attemptOf(request);
-    if (mark !== undefined) return actOnce(mark, next);
-    return this.protect({ route, context, request, response: http.getResponse<PlatformResponse>(), next });
+    const exchange = new HttpExchange(this, route, context, next);
+    const mark = attemptOf(exchange.request);
+    return mark === undefined ? this.protect(exchange) : actOnce(mark, next);
   }
 
-  private async protect(exchange: Exchange): Promise<Observable<unknown>> {
-    const { route, context, request, response } = exchange;
+  private async protect(exchange: HttpExchange): Promise<Observable<unknown>> {
     try {
-      const onAbandon = (callback: () => void) => whenClosed(response, callback);
-      const plan = await this.planner.plan(request, context, route, onAbandon);
-      if (plan === undefined) return this.skip(exchange);
-      return await this.engine.run(plan, {
-        execute: claim => this.execute(claim, exchange),
-        replay: outcome => this.replay(outcome, exchange),
-        executeUnprotected: () => this.pass(exchange),
-      });
+      const plan = await this.planner.plan(exchange);
+      if (plan !== undefined) return await this.engine.run(plan, exchange);
+      this.reportSkipped(exchange.route);
+      return exchange.executeUnprotected();
     } catch (error) {
-      if (error instanceof IdempotencyError) {
-        this.reportInvalid(route, error);
-        throw refuse(response, error, this.settings.errorFormat);
-      }
-      throw error;
+      if (!(error instanceof IdempotencyError)) throw error;
+      this.reportInvalid(exchange.route, error);
+      throw exchange.refuse(error);
     }
   }
 
@@ -108,7 +79,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     };
     const plan = await this.planValue(route, context);
     if (plan === undefined) {
-      this.engine.events.emit({ name: 'skipped', route: route.name, code: 'key-missing' });
+      this.reportSkipped(route);
       return handle();
     }
     return this.engine.run<Observable<unknown>>(plan, {
@@ -128,41 +99,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
     }
   }
 
-  private execute(claim: Claim, { route, request, response, next }: Exchange): Observable<unknown> {
-    const { injectsResponse, ownHeaders, settings } = route;
-    const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
-    const attempt = new Attempt(claim, {
-      injectsResponse,
-      observe,
-      refuse: error => refuse(response, error, this.settings.errorFormat),
-    });
-    attempt.capture = captureResponse(response, { maxBytes, holdBack, replayHeaders, ownHeaders }, attempt);
-    if (attempt.capture === undefined) {
-      // Somebody else has answered meanwhile, such as a timeout. Nobody would hear of what the handler did.
-      void claim.settle(RELEASE);
-      throw new LeaseLostError();
-    }
-    markRequest(request, attempt);
-    return next.handle();
-  }
-
-  private async replay(outcome: Outcome, exchange: Exchange): Promise<Observable<unknown>> {
-    const { route, request, response } = exchange;
-    // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
-    const replayed = this.routes.hasOuterInterceptors(route) ? replayedValue(outcome) : undefined;
-    markRequest(request, { claim: undefined, replayed: { value: replayed } });
-    await replayOutcome(response, outcome, this.settings.replayedHeader);
-    return of(replayed);
-  }
-
-  private skip(exchange: Exchange): Observable<unknown> {
-    this.engine.events.emit({ name: 'skipped', route: exchange.route.name, code: 'key-missing' });
-    return this.pass(exchange);
-  }
-
-  private pass({ request, next }: Exchange): Observable<unknown> {
-    markRequest(request, { claim: undefined });
-    return next.handle();
+  private reportSkipped({ name: route }: Route): void {
+    this.engine.events.emit({ name: 'skipped', route, code: 'key-missing' });
   }
 
   private reportInvalid(route: Route, error: IdempotencyError): void {
@@ -186,31 +124,4 @@ function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
   if (mark instanceof Attempt) mark.assertCanBegin();
   else if (mark.replayed !== undefined) return of((mark.replayed as { value: unknown }).value);
   return next.handle();
-}
-
-/** A handler that returns an Observable is over when that ends; one that is given up may have done its work. */
-const observe: ObserveHandler = (observable, listener) =>
-  new Observable(subscriber => {
-    listener.begin();
-    const subscription = (observable as Observable<unknown>).subscribe({
-      next: value => subscriber.next(value),
-      error: error => {
-        listener.over('threw', error);
-        subscriber.error(error);
-      },
-      complete: () => {
-        listener.over('returned');
-        subscriber.complete();
-      },
-    });
-    return () => {
-      subscription.unsubscribe();
-      listener.over('abandoned');
-    };
-  });
-
-function whenClosed(response: PlatformResponse, callback: () => void): () => void {
-  const raw = response.raw ?? response;
-  raw.once('close', callback);
-  return () => raw.off('close', callback);
 }

@@ -1,5 +1,6 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
+import type { CaptureRules } from './http/capture';
 import {
   handlerOf,
   handlerNames,
@@ -30,8 +31,7 @@ export interface Route {
   readonly injectsResponse: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly isWrapped: boolean;
-  /** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */
-  readonly ownHeaders: readonly string[];
+  readonly capture: CaptureRules;
 }
 
 /**
@@ -102,12 +102,13 @@ export class IdempotencyRoutes {
   private resolve(controller: Controller, handler: Handler, name = handler.name): Route | undefined {
     const overrides = overridesOf(handler);
     if (overrides === undefined) return undefined;
+    const settings = this.settingsOf(controller, name, overrides);
     const route: Route = Object.freeze({
       name: routeName(controller, handler, name),
-      settings: this.settingsOf(controller, name, overrides),
+      settings,
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
-      ownHeaders: ownHeaders(handler),
+      capture: captureRules(settings, ownHeaders(handler)),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
     this.routes.set(handler, routes.set(controller, route));
@@ -167,6 +168,12 @@ function isWrapped(controller: Controller, handler: Handler): boolean {
   return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || ofHandler.findIndex(isOurs) !== 0;
 }
 
+function captureRules(settings: RouteSettings, ownHeaders: readonly string[]): CaptureRules {
+  const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
+  return Object.freeze({ maxBytes, holdBack, replayHeaders, ownHeaders });
+}
+
+/** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */
 function ownHeaders(handler: Handler): string[] {
   const headers = (Reflect.getMetadata(NEST_METADATA.headers, handler) ?? []) as readonly { name: string }[];
   return headers.map(({ name }) => name.toLowerCase());

@@ -166,7 +166,7 @@ export class IdempotencyService {
     new Logger('Idempotency').warn(message);
   }
 
-  private read(recordKey: string): Promise<IdempotencyRecord | undefined> {
+  private async read(recordKey: string): Promise<IdempotencyRecord | undefined> {
     const { calls, storage } = this.engine;
     return calls.within(() => storage.get(recordKey));
   }

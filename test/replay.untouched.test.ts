@@ -74,7 +74,8 @@ describePlatforms(kit => {
     expect(end).toBe(nodesEnd);
     expect(sights.get('again')!.prototype).toBe(prototype);
     expect(sights.get('exempt')!.prototype).toBe(prototype);
-    expect(sights.get('exempt')!.end).toBe(end);
+    // On Express the methods stand on the prototype that all responses of the application have, once a marked one came.
+    expect(sights.get('exempt')!.ownKeys).toEqual(ownKeys);
   });
 
   it('stands between a marked route and its response', () => {

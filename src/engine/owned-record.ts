@@ -4,6 +4,7 @@ import type {
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
+  MaybePromise,
   OnLapse,
 } from '../storage/storage';
 import type { StorageCalls } from './storage-calls';
@@ -24,7 +25,7 @@ export class OwnedRecord {
   }
 
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
-  create(): Promise<IdempotencyRecord | undefined> {
+  create(): MaybePromise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
     return calls.within(
       timed('create', () => storage.create(recordKey, claim)),
@@ -46,7 +47,7 @@ export class OwnedRecord {
     return inTheWay;
   }
 
-  extend(leaseMs: number): Promise<boolean> {
+  async extend(leaseMs: number): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     return calls.within(timed('extend', () => storage.extend(recordKey, claim.token, leaseMs)));
   }
@@ -58,7 +59,7 @@ export class OwnedRecord {
     return inTheWay === undefined && this.tryComplete(completion);
   }
 
-  release(): Promise<boolean> {
+  async release(): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     this.isGivenUp = true;
     return calls.within(timed('release', () => storage.release(recordKey, claim.token)));
@@ -78,7 +79,7 @@ export class OwnedRecord {
     return inTheWay;
   }
 
-  private tryComplete(completion: Completion): Promise<boolean> {
+  private tryComplete(completion: Completion): MaybePromise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     return calls.within(
       timed('complete', () => storage.complete(recordKey, claim.token, completion, claim.ttlMs)),

@@ -19,9 +19,8 @@ export class StorageCalls {
 
   /**
    * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`.
-   * A storage that throws at once equals one that rejects.
    */
-  async within<T>(call: () => MaybePromise<T>, late?: (result: T) => void): Promise<T> {
+  within<T>(call: () => MaybePromise<T>, late?: (result: T) => void): MaybePromise<T> {
     const result = call();
     return isPromise(result) ? this.watch(result, late) : result;
   }

@@ -1,5 +1,6 @@
 import { errorMonitor, type EventEmitter } from 'node:events';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../storage/storage';
 import type { CaptureListener, CaptureRules } from './capture';
@@ -17,6 +18,7 @@ export interface SentPayload {
 /** What capture by holding back and capture by copying have in common: the bytes, and what they become. */
 export abstract class Answer {
   original!: RawResponse;
+  protected readonly isHttp2: boolean;
   passing = false;
   sent: SentPayload | undefined;
   committed = false;
@@ -31,6 +33,8 @@ export abstract class Answer {
   protected hasTrailers = false;
   /** What the application has written the head with, before the body. */
   protected headBy: 'writeHead' | 'flushHeaders' | undefined;
+  /** The `Content-Length` of the head, or -1 without one. */
+  private declaredLength = -1;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
 
@@ -39,7 +43,14 @@ export abstract class Answer {
     private readonly before: OutgoingHttpHeaders,
     protected readonly rules: CaptureRules,
     protected readonly listener: CaptureListener,
-  ) {}
+  ) {
+    this.isHttp2 = isHttp2(raw);
+  }
+
+  /** Responses that somebody logs lead here. */
+  [inspect.custom](): string {
+    return 'Answer of a protected request';
+  }
 
   /** A header as the application has set it. */
   protected header(name: string): HeaderValue {
@@ -56,8 +67,10 @@ export abstract class Answer {
     this.committed = true;
     this.status = Number(this.raw.statusCode);
     // HTTP/2 has no reason phrase, and Node warns of whoever asks for one.
-    this.reason = isHttp2(this.raw) ? undefined : this.raw.statusMessage;
+    this.reason = this.isHttp2 ? undefined : this.raw.statusMessage;
     this.hasTrailers ||= this.header('trailer') !== undefined;
+    const declared = this.header('content-length');
+    if (declared !== undefined) this.declaredLength = Number(declared);
     if (!String(this.header('content-type') ?? '').startsWith('text/event-stream')) return;
     this.passing = true;
     void this.listener.onEnding({ kind: 'event-stream' });
@@ -134,7 +147,7 @@ export abstract class Answer {
       body,
       coding,
       isHead: this.isHead,
-      head: this.headWriting,
+      head: () => this.headWriting,
       only: this.rules.replayHeaders,
     });
     return { kind: 'outcome', outcome };
@@ -149,7 +162,7 @@ export abstract class Answer {
   }
 
   private get headWriting(): HeadWriting {
-    if (isHttp2(this.raw)) return { isUtf8: false, spoilsDisposition: false };
+    if (this.isHttp2) return { isUtf8: false, spoilsDisposition: false };
     const names = this.headerNames().map(name => name.toLowerCase());
     const length = names.indexOf('content-length');
     const isLengthKnown =
@@ -170,11 +183,6 @@ export abstract class Answer {
 
   private get isBodiless(): boolean {
     return this.isHead || this.status === 304;
-  }
-
-  private get declaredLength(): number {
-    const declared = this.header('content-length');
-    return declared === undefined ? -1 : Number(declared);
   }
 }
 
@@ -213,8 +221,12 @@ export function chunkArguments(args: readonly unknown[]): {
   encoding: unknown;
   callback: ((error?: Error | null) => void) | undefined;
 } {
-  const callback = args.find(argument => typeof argument === 'function') as
-    ((error?: Error | null) => void) | undefined;
-  const [chunk, encoding] = args.filter(argument => typeof argument !== 'function');
-  return { chunk, encoding, callback };
+  const [chunk, encoding, callback] = args;
+  if (isCallback(chunk)) return { chunk: undefined, encoding: undefined, callback: chunk };
+  if (isCallback(encoding)) return { chunk, encoding: undefined, callback: encoding };
+  return { chunk, encoding, callback: isCallback(callback) ? callback : undefined };
+}
+
+function isCallback(argument: unknown): argument is (error?: Error | null) => void {
+  return typeof argument === 'function';
 }

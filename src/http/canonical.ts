@@ -18,8 +18,8 @@ interface Shape {
   readonly heads: readonly string[];
 }
 
-/** The shapes met lately in one value, each in a slot by its size and first name. */
-type Shapes = (Shape | undefined)[];
+/** The shapes met lately in one array, each in a slot by its size and first name; outside of arrays there is nothing to meet again. */
+type Shapes = (Shape | undefined)[] | undefined;
 
 const NEEDS_ESCAPE = /[\u0000-\u001f"\\\ud800-\udfff]/;
 
@@ -39,7 +39,7 @@ const NEEDS_ESCAPE = /[\u0000-\u001f"\\\ud800-\udfff]/;
  */
 export function canonicalJson(value: unknown, isLarge = false): string {
   try {
-    return (isLarge ? sortedJson(value) : undefined) ?? textOf(value, 1, []) ?? 'undefined';
+    return (isLarge ? sortedJson(value) : undefined) ?? textOf(value, 1, undefined) ?? 'undefined';
   } catch (error) {
     if (error instanceof IdempotencyError) throw error;
     // A getter or a toJSON of the application, or a text longer than a string can be.
@@ -81,19 +81,22 @@ function textOfObject(value: object, depth: number, shapes: Shapes): string {
 
 function textOfMembers(value: object, depth: number, shapes: Shapes): string {
   const members = value as Record<string, unknown>;
-  const { sorted, heads } = shapeOf(Object.keys(value), shapes);
+  const names = Object.keys(value);
+  const shape = shapes && shapeOf(names, shapes);
+  const sorted = shape?.sorted ?? sortNames(names);
   let text = '{';
   for (let at = 0; at < sorted.length; at += 1) {
-    const member = textOf(members[sorted[at] as string], depth + 1, shapes);
+    const name = sorted[at] as string;
+    const member = textOf(members[name], depth + 1, shapes);
     if (member === undefined) continue;
     if (text.length > 1) text += ',';
-    text += heads[at];
+    text += shape?.heads[at] ?? headOf(name);
     text += member;
   }
   return `${text}}`;
 }
 
-function shapeOf(names: string[], shapes: Shapes): Shape {
+function shapeOf(names: string[], shapes: NonNullable<Shapes>): Shape {
   const slot = (names.length * 7 + (names[0]?.length ?? 0)) % SHAPES;
   const known = shapes[slot];
   if (known !== undefined && areSame(known.names, names)) return known;
@@ -107,7 +110,8 @@ function headOf(name: string): string {
   return `${quoteText(name)}:`;
 }
 
-function textOfArray(value: readonly unknown[], depth: number, shapes: Shapes): string {
+function textOfArray(value: readonly unknown[], depth: number, around: Shapes): string {
+  const shapes = around ?? [];
   let text = '[';
   let holes = 0;
   for (let at = 0; at < value.length; at += 1) {
@@ -136,7 +140,7 @@ function textOfBuiltIn(value: object): string | undefined {
   if (types.isDate(value)) return textOfDate(value);
   if (ArrayBuffer.isView(value)) return textOfView(value);
   if (types.isAnyArrayBuffer(value)) return textOfView(new Uint8Array(value));
-  return types.isBoxedPrimitive(value) ? textOf(value.valueOf(), MAX_DEPTH, []) : undefined;
+  return types.isBoxedPrimitive(value) ? textOf(value.valueOf(), MAX_DEPTH, undefined) : undefined;
 }
 
 function textOfDate(value: Date): string {

@@ -47,7 +47,7 @@ export function captureResponse(
   const answer = rules.holdBack
     ? new HeldAnswer(raw, known, rules, listener)
     : new TeedAnswer(raw, known, rules, listener);
-  intercept(raw, answer, !fastify);
+  intercept(raw, answer);
   // The client has gone already, so nobody is going to tell.
   if (raw.destroyed) listener.onCut(false);
   return answer;

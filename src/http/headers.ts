@@ -52,6 +52,25 @@ export function isNeverStored(name: string): boolean {
   return EXACT.has(name) || PREFIXES.some(prefix => name.startsWith(prefix));
 }
 
+/** A header's name, with what every answer that has it asks. */
+export interface HeaderName {
+  readonly lower: string;
+  readonly isNeverStored: boolean;
+}
+
+/** Applications set few names, again and again; one that makes names up must not fill the memory. */
+const MOST_NAMES = 1_000;
+const names = new Map<string, HeaderName>();
+
+export function headerName(name: string): HeaderName {
+  const known = names.get(name);
+  if (known !== undefined) return known;
+  const lower = name.toLowerCase();
+  const found = { lower, isNeverStored: isNeverStored(lower) };
+  if (names.size < MOST_NAMES) names.set(name, found);
+  return found;
+}
+
 /** Adds the field names of one `Vary` value to another, each once (RFC 9110, 12.5.5). */
 export function mergeVary(current: string, added: string): string {
   const names = new Map<string, string>();

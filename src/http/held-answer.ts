@@ -3,7 +3,7 @@ import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../storage/storage';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
 import { headersSentError, type Interception } from './intercepted-response';
-import { headerEntries, isHttp2, mustWriteApart } from './raw-response';
+import { headerEntries, mustWriteApart } from './raw-response';
 
 /** What Node refuses in a reason phrase (RFC 9112, 4). */
 const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
@@ -32,7 +32,7 @@ export class HeldAnswer extends Answer implements Interception {
     const [status, second, third] = args;
     this.raw.statusCode = Number(status) | 0;
     if (typeof second === 'string') this.raw.statusMessage = second;
-    else if (!isHttp2(this.raw)) this.raw.statusMessage ||= STATUS_CODES[this.raw.statusCode];
+    else if (!this.isHttp2) this.raw.statusMessage ||= STATUS_CODES[this.raw.statusCode];
     this.setHeaders(typeof second === 'string' ? third : (second ?? third));
     this.commit();
     this.headBy = 'writeHead';
@@ -88,7 +88,7 @@ export class HeldAnswer extends Answer implements Interception {
     } else if (this.ended) {
       const { onFinished } = this;
       // Node parts an answer that is finished from its connection.
-      const connection = isHttp2(this.raw) ? undefined : this.raw.socket;
+      const connection = this.isHttp2 ? undefined : this.raw.socket;
       this.onFinished = failure => {
         onFinished?.(failure);
         destroy();
@@ -102,7 +102,7 @@ export class HeldAnswer extends Answer implements Interception {
 
   protected override commit(): void {
     if (this.committed) return;
-    const { statusCode, statusMessage } = isHttp2(this.raw)
+    const { statusCode, statusMessage } = this.isHttp2
       ? { statusCode: this.raw.statusCode, statusMessage: undefined }
       : this.raw;
     // Node's own check comes when the head is sent, too late for whoever set them: let it throw now.
@@ -213,7 +213,7 @@ export class HeldAnswer extends Answer implements Interception {
     if (!this.committed) return;
     if (this.raw.statusCode !== this.status) this.raw.statusCode = this.status;
     // Asked first: on Express, setting what is not there yet costs 8 µs.
-    if (!isHttp2(this.raw) && this.raw.statusMessage !== this.reason) this.raw.statusMessage = this.reason;
+    if (!this.isHttp2 && this.raw.statusMessage !== this.reason) this.raw.statusMessage = this.reason;
   }
 
   /** Where the application has written the head before the body, so that Node makes the same of both. */

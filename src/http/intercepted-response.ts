@@ -1,3 +1,5 @@
+import { ServerResponse } from 'node:http';
+import { Http2ServerResponse } from 'node:http2';
 import type { RawResponse } from './raw-response';
 
 /** Stands between an application and its response. */
@@ -18,140 +20,185 @@ export interface Interception {
   sees(event: string, argument: unknown): void;
 }
 
-/**
- * By response, not on it: Express has changed the response's prototype, and a property more on such an object costs 2–8 µs,
- * an entry here 0.2.
- */
-const interceptions = new WeakMap<RawResponse, Interception>();
-
 type Method = (this: RawResponse, ...args: unknown[]) => unknown;
 
-/** The interception of a response, where there is one. */
-export function interceptionOf(raw: RawResponse): Interception | undefined {
-  return interceptions.get(raw);
+const INTERCEPTION = Symbol('nestjs-idempotency.interception');
+
+/** A response with methods of its own. */
+interface InterceptedResponse extends RawResponse {
+  [INTERCEPTION]?: Interception;
 }
 
-/** For the methods and accessors below, which stand on responses that have one. */
-function known(raw: RawResponse): Interception {
-  return interceptions.get(raw) as Interception;
+/**
+ * Of responses whose prototype has the methods, until they are over. Not on the response: Express gives each one a shape that V8
+ * sees only once, so that a property more costs 4 µs and every look at it another. Not in a WeakMap either: with an entry a request,
+ * that slows the garbage collector by 12 µs a request.
+ */
+const underWay = new Map<RawResponse, Interception>();
+
+/** The interception of a response, where there is one. */
+export function interceptionOf(raw: InterceptedResponse): Interception | undefined {
+  return raw[INTERCEPTION] ?? underWay.get(raw);
+}
+
+/** What the methods that are put over a response ask, at the place where they stand. */
+interface Overlay {
+  /** Who answers for the response here; nobody where every call goes straight to the original. */
+  interceptionOf(raw: RawResponse): Interception | undefined;
+  originalOf(raw: RawResponse): RawResponse;
 }
 
 /** Node refuses header changes once the head was sent; so does a response whose head is held back. */
-function refusedAfterHead(name: 'setHeader' | 'setHeaders' | 'appendHeader' | 'removeHeader'): Method {
+function refusedAfterHead(
+  overlay: Overlay,
+  name: 'setHeader' | 'setHeaders' | 'appendHeader' | 'removeHeader',
+): Method {
   return function (...args) {
-    const interception = known(this);
-    if (!interception.passing && interception.headersSent) throw headersSentError();
-    const original = interception.original as unknown as Record<string, Method>;
+    if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
+    const original = overlay.originalOf(this) as unknown as Record<string, Method>;
     return original[name]?.apply(this, args);
   };
 }
 
-/** The methods that are put over a response. They hold no state, so one set serves all responses. */
-const METHODS: Readonly<Record<string, Method>> = {
-  setHeader: refusedAfterHead('setHeader'),
-  setHeaders: refusedAfterHead('setHeaders'),
-  appendHeader: refusedAfterHead('appendHeader'),
-  removeHeader: refusedAfterHead('removeHeader'),
-  writeHead(...args) {
-    const interception = known(this);
-    if (interception.passing) return interception.original.writeHead.apply(this, args);
-    interception.writeHead(args);
-    return this;
+/** The methods hold no state, so one set serves all responses of one overlay. */
+function methodsOf(overlay: Overlay): Readonly<Record<string, Method>> {
+  return {
+    setHeader: refusedAfterHead(overlay, 'setHeader'),
+    setHeaders: refusedAfterHead(overlay, 'setHeaders'),
+    appendHeader: refusedAfterHead(overlay, 'appendHeader'),
+    removeHeader: refusedAfterHead(overlay, 'removeHeader'),
+    writeHead(...args) {
+      const interception = overlay.interceptionOf(this);
+      if (interception === undefined) return overlay.originalOf(this).writeHead.apply(this, args);
+      interception.writeHead(args);
+      return this;
+    },
+    write(...args) {
+      const interception = overlay.interceptionOf(this);
+      return interception === undefined
+        ? overlay.originalOf(this).write.apply(this, args as Parameters<RawResponse['write']>)
+        : interception.write(args);
+    },
+    end(...args) {
+      const interception = overlay.interceptionOf(this);
+      if (interception === undefined) return overlay.originalOf(this).end.apply(this, args);
+      interception.end(args);
+      return this;
+    },
+    flushHeaders() {
+      const interception = overlay.interceptionOf(this);
+      if (interception === undefined) overlay.originalOf(this).flushHeaders.call(this);
+      else interception.flushHeaders();
+    },
+    addTrailers(...args) {
+      const interception = overlay.interceptionOf(this);
+      if (interception === undefined) overlay.originalOf(this).addTrailers.apply(this, args);
+      else interception.addTrailers(args);
+    },
+    destroy(error) {
+      const interception = overlay.interceptionOf(this);
+      if (interception === undefined) overlay.originalOf(this).destroy.call(this, error as Error | undefined);
+      else interception.destroy(error as Error | undefined);
+      return this;
+    },
+    emit(event, ...args) {
+      overlay.interceptionOf(this)?.sees(event as string, args[0]);
+      if (event === 'finish' || event === 'close') underWay.delete(this);
+      return overlay.originalOf(this).emit.call(this, event as string, ...args);
+    },
+  };
+}
+
+function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResponse> {
+  return {
+    headersSent: {
+      configurable: true,
+      get() {
+        const interception = overlay.interceptionOf(this);
+        return interception === undefined
+          ? Reflect.get(overlay.originalOf(this), 'headersSent', this)
+          : interception.headersSent;
+      },
+    },
+    writableEnded: {
+      configurable: true,
+      get() {
+        return (
+          overlay.interceptionOf(this)?.writableEnded ||
+          Reflect.get(overlay.originalOf(this), 'writableEnded', this)
+        );
+      },
+    },
+  };
+}
+
+function ownInterception(raw: InterceptedResponse): Interception {
+  return raw[INTERCEPTION] as Interception;
+}
+
+/** For methods on responses themselves. */
+const OWN: Overlay = {
+  interceptionOf(raw) {
+    const interception = ownInterception(raw);
+    return interception.passing ? undefined : interception;
   },
-  write(...args) {
-    const interception = known(this);
-    return interception.passing
-      ? interception.original.write.apply(this, args as Parameters<RawResponse['write']>)
-      : interception.write(args);
-  },
-  end(...args) {
-    const interception = known(this);
-    if (interception.passing) return interception.original.end.apply(this, args);
-    interception.end(args);
-    return this;
-  },
-  flushHeaders() {
-    const interception = known(this);
-    if (interception.passing) interception.original.flushHeaders.call(this);
-    else interception.flushHeaders();
-  },
-  addTrailers(...args) {
-    const interception = known(this);
-    if (interception.passing) interception.original.addTrailers.apply(this, args);
-    else interception.addTrailers(args);
-  },
-  destroy(error) {
-    const interception = known(this);
-    if (interception.passing) interception.original.destroy.call(this, error as Error | undefined);
-    else interception.destroy(error as Error | undefined);
-    return this;
-  },
-  emit(event, ...args) {
-    const interception = known(this);
-    if (!interception.passing) interception.sees(event as string, args[0]);
-    return interception.original.emit.call(this, event as string, ...args);
-  },
+  originalOf: raw => ownInterception(raw).original,
 };
 
-const METHOD_NAMES = Object.keys(METHODS);
-
-const ACCESSORS: PropertyDescriptorMap & ThisType<RawResponse> = {
-  headersSent: {
-    configurable: true,
-    get() {
-      const interception = known(this);
-      return interception.passing
-        ? Reflect.get(interception.original, 'headersSent', this)
-        : interception.headersSent;
-    },
-  },
-  writableEnded: {
-    configurable: true,
-    get() {
-      const interception = known(this);
-      return (
-        (!interception.passing && interception.writableEnded) ||
-        Reflect.get(interception.original, 'writableEnded', this)
-      );
-    },
-  },
-};
+const OWN_METHODS = methodsOf(OWN);
+const OWN_ACCESSORS = accessorsOf(OWN);
+const METHOD_NAMES = Object.keys(OWN_METHODS);
 
 /**
  * Puts an interception between the application and its response.
  *
- * @param byPrototype Express changes the prototype of every response itself, so another change costs a quarter of what own
- * properties cost there; on Fastify it is the other way round. Where somebody else (compression, a session, a tracer) has
- * already put own methods on the response, own properties are put over those.
+ * Express gives every response a prototype of its application's own, so the methods are put on that one, once: a change of each
+ * response would cost more than all the rest. Responses with Node's own prototype (Fastify's), and those on which somebody
+ * else has put methods (compression, a session, a tracer), get own properties over what is there.
  */
-export function intercept(raw: RawResponse, interception: Interception, byPrototype: boolean): void {
-  interceptions.set(raw, interception);
+export function intercept(raw: RawResponse, interception: Interception): void {
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
-  const own = METHOD_NAMES.filter(name => Object.hasOwn(raw, name));
-  if (byPrototype && own.length === 0) {
-    interception.original = prototype;
-    Object.setPrototypeOf(raw, interceptedPrototype(prototype));
+  const own = ownMethods(raw);
+  if (own.length === 0 && !isNodes(prototype)) {
+    interception.original = originals.get(prototype) ?? overlayPrototype(prototype);
+    underWay.set(raw, interception);
     return;
   }
-  interception.original = own.length === 0 ? prototype : withOwn(raw, prototype, own);
-  Object.assign(raw, METHODS);
-  Object.defineProperties(raw, ACCESSORS);
+  const below = originals.get(prototype) ?? prototype;
+  interception.original = own.length === 0 ? below : withOwn(raw, below, own);
+  (raw as InterceptedResponse)[INTERCEPTION] = interception;
+  Object.assign(raw, OWN_METHODS);
+  Object.defineProperties(raw, OWN_ACCESSORS);
 }
 
-const interceptedPrototypes = new WeakMap<object, object>();
-
-function interceptedPrototype(prototype: object): object {
-  let intercepted = interceptedPrototypes.get(prototype);
-  if (intercepted === undefined) {
-    intercepted = Object.defineProperties(
-      Object.assign(Object.create(prototype), METHODS),
-      ACCESSORS,
-    ) as object;
-    interceptedPrototypes.set(prototype, intercepted);
-  }
-  return intercepted;
+function ownMethods(raw: RawResponse): readonly string[] {
+  return METHOD_NAMES.filter(name => Object.hasOwn(raw, name));
 }
 
+/** By prototype that has our methods: what it was before. */
+const originals = new WeakMap<object, RawResponse>();
+
+function isNodes(prototype: object): boolean {
+  return prototype === ServerResponse.prototype || prototype === Http2ServerResponse.prototype;
+}
+
+function overlayPrototype(prototype: RawResponse): RawResponse {
+  const above = Object.getPrototypeOf(prototype) as RawResponse;
+  const original = withOwn(prototype, above, ownMethods(prototype));
+  const overlay: Overlay = {
+    interceptionOf(raw) {
+      const interception = underWay.get(raw);
+      return interception?.passing ? undefined : interception;
+    },
+    originalOf: () => original,
+  };
+  originals.set(prototype, original);
+  Object.assign(prototype, methodsOf(overlay));
+  Object.defineProperties(prototype, accessorsOf(overlay));
+  return original;
+}
+
+/** A response as it was before: with these of its own methods. */
 function withOwn(raw: RawResponse, prototype: RawResponse, own: readonly string[]): RawResponse {
   const original = Object.create(prototype) as Record<string, unknown>;
   const methods = raw as unknown as Record<string, unknown>;

@@ -20,6 +20,15 @@ import { readKey, type HeaderSource } from './key';
 /** The platform's request, as far as plans are made of it. */
 export type HttpRequest = HeaderSource & FingerprintSource;
 
+/** A request that is to be planned. */
+export interface PlannedExchange {
+  readonly request: HttpRequest;
+  readonly context: ExecutionContext;
+  readonly route: { readonly name: string; readonly settings: RouteSettings };
+  /** Calls back when the client has gone; returns how to take that back. */
+  onAbandon(callback: () => void): () => void;
+}
+
 /** No fingerprint: equal to none. */
 const ANOTHER_REQUEST = '';
 
@@ -38,12 +47,8 @@ export class HttpPlanner {
    *
    * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
    */
-  async plan(
-    request: HttpRequest,
-    context: ExecutionContext,
-    route: { readonly name: string; readonly settings: RouteSettings },
-    onAbandon?: RequestPlan['onAbandon'],
-  ): Promise<RequestPlan | undefined> {
+  async plan(exchange: PlannedExchange): Promise<RequestPlan | undefined> {
+    const { context, request, route } = exchange;
     const { settings } = route;
     const key =
       settings.key === undefined
@@ -63,7 +68,7 @@ export class HttpPlanner {
       fingerprintLike: other => this.fingerprintLike(other, request, context, settings),
       settings,
       route: route.name,
-      onAbandon,
+      onAbandon: settings.waitMs > 0 ? callback => exchange.onAbandon(callback) : undefined,
     };
   }
 

@@ -133,7 +133,7 @@ function headersOf(
     if (value !== null && name.toLowerCase() === 'vary') {
       const before = current('vary');
       headers.push([name, before === undefined ? value : mergeVary(String(before), String(value))]);
-    } else headers.push([name, value]);
+    } else headers.push([name, Array.isArray(value) ? [...(value as readonly string[])] : value]);
   }
   if (replayedHeader !== false) headers.push([replayedHeader, 'true']);
   return headers;

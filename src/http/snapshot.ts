@@ -1,6 +1,6 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { isNeverStored } from './headers';
+import { headerName } from './headers';
 import { isBeyondAscii } from './raw-response';
 
 export type HeaderValue = number | string | readonly string[] | null | undefined;
@@ -18,8 +18,8 @@ export interface FinishedAnswer {
   /** The coding of the body, where its handler has coded it. */
   readonly coding: string | undefined;
   readonly isHead: boolean;
-  /** How Node wrote the head. */
-  readonly head: HeadWriting;
+  /** How Node wrote the head; asked only where that changes anything. */
+  readonly head: () => HeadWriting;
   /** Lower-case names to store, or `undefined` for what changed. */
   readonly only: ReadonlySet<string> | undefined;
 }
@@ -53,16 +53,18 @@ function isBodiless({ isHead, status }: FinishedAnswer): boolean {
 function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
   const { before, names, valueOf, only, coding, head } = answer;
   const headers: OutcomeHeader[] = [];
-  const kept = new Set<string>();
+  let keptOfBefore = 0;
   for (const name of names) {
-    const lower = name.toLowerCase();
+    const { lower, isNeverStored } = headerName(name);
     const value = valueOf(name);
     if (value === undefined || value === null) continue;
-    kept.add(lower);
-    const wanted = only === undefined ? !sameValue(before[lower], value) : only.has(lower);
-    if (wanted && !isNeverStored(lower)) headers.push([name, textOf(value, lower, head)]);
+    const earlier = before[lower];
+    if (earlier !== undefined) keptOfBefore++;
+    const wanted = only === undefined ? !sameValue(earlier, value) : only.has(lower);
+    if (wanted && !isNeverStored) headers.push([name, textOf(value, lower, head)]);
   }
-  if (only === undefined) headers.push(...removedHeaders(before, kept));
+  if (only === undefined && keptOfBefore < Object.keys(before).length)
+    headers.push(...removedHeaders(answer));
   // Without it nobody could read the body.
   if (coding !== undefined) headers.push(['Content-Encoding', coding]);
   const length = describedLength(answer);
@@ -70,9 +72,10 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
   return headers;
 }
 
-function removedHeaders(before: OutgoingHttpHeaders, kept: ReadonlySet<string>): OutcomeHeader[] {
+function removedHeaders({ before, names, valueOf }: FinishedAnswer): OutcomeHeader[] {
+  const kept = new Set(names.filter(name => valueOf(name) != null).map(name => headerName(name).lower));
   return Object.keys(before)
-    .filter(name => !kept.has(name) && before[name] !== undefined && !isNeverStored(name))
+    .filter(name => !kept.has(name) && before[name] !== undefined && !headerName(name).isNeverStored)
     .map(name => [name, null] as const);
 }
 
@@ -87,18 +90,19 @@ function describedLength({ isHead, status, valueOf, body }: FinishedAnswer): str
 function textOf(
   value: NonNullable<HeaderValue>,
   lower: string,
-  head: HeadWriting,
+  head: () => HeadWriting,
 ): string | readonly string[] {
   if (Array.isArray(value)) return value.map(item => asSent(String(item), lower, head));
   return asSent(String(value), lower, head);
 }
 
 /** A header value as characters of one byte each: as it left, and as it is to leave again. */
-function asSent(text: string, lower: string, head: HeadWriting): string {
+function asSent(text: string, lower: string, head: () => HeadWriting): string {
   if (!isBeyondAscii(text)) return text;
-  const isSpoilt = head.spoilsDisposition && lower === 'content-disposition';
+  const { isUtf8, spoilsDisposition } = head();
+  const isSpoilt = spoilsDisposition && lower === 'content-disposition';
   const written = isSpoilt ? Buffer.from(text, 'latin1').toString('utf8') : text;
-  return Buffer.from(written, head.isUtf8 ? 'utf8' : 'latin1').toString('latin1');
+  return Buffer.from(written, isUtf8 ? 'utf8' : 'latin1').toString('latin1');
 }
 
 function sameValue(a: HeaderValue, b: HeaderValue): boolean {
