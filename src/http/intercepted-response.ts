@@ -30,7 +30,7 @@ interface InterceptedResponse extends RawResponse {
 }
 
 /**
- * Of responses whose prototype has the methods, until they are over. Not on the response: Express gives each one a shape that V8
+ * Of responses whose prototype has the methods, until they are over or their client has gone. Not on the response: Express gives each one a shape that V8
  * sees only once, so that a property more costs 4 µs and every look at it another. Not in a WeakMap either: with an entry a request,
  * that slows the garbage collector by 12 µs a request.
  */
@@ -103,7 +103,7 @@ function methodsOf(overlay: Overlay): Readonly<Record<string, Method>> {
     },
     emit(event, ...args) {
       overlay.interceptionOf(this)?.sees(event as string, args[0]);
-      if (event === 'finish' || event === 'close') underWay.delete(this);
+      if (event === 'finish' || event === 'close') leaveMap(this);
       return overlay.originalOf(this).emit.call(this, event as string, ...args);
     },
   };
@@ -130,6 +130,19 @@ function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResp
       },
     },
   };
+}
+
+/** A handler may answer after its client has gone, and one that never does must not stay in the map for good. */
+function leaveMap(raw: RawResponse): void {
+  const interception = underWay.get(raw);
+  underWay.delete(raw);
+  if (interception?.passing === false) keepOnResponse(raw, interception);
+}
+
+function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
+  raw[INTERCEPTION] = interception;
+  Object.assign(raw, OWN_METHODS);
+  Object.defineProperties(raw, OWN_ACCESSORS);
 }
 
 function ownInterception(raw: InterceptedResponse): Interception {
@@ -166,9 +179,7 @@ export function intercept(raw: RawResponse, interception: Interception): void {
   }
   const below = originals.get(prototype) ?? prototype;
   interception.original = own.length === 0 ? below : withOwn(raw, below, own);
-  (raw as InterceptedResponse)[INTERCEPTION] = interception;
-  Object.assign(raw, OWN_METHODS);
-  Object.defineProperties(raw, OWN_ACCESSORS);
+  keepOnResponse(raw, interception);
 }
 
 function ownMethods(raw: RawResponse): readonly string[] {
