@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { Idempotent, RedisStorage } from '../src';
 import { PLATFORMS, startApp, type TestApp } from './support/apps';
 import { describeRedis, redisUrl } from './support/redis';
+import { SentCommands } from './support/sent-commands';
 import { headerOf } from './support/wire';
 
 /** What the test lets go by hand, so that a second request comes while the first runs. */
@@ -45,9 +46,8 @@ describeRedis('round trips to Redis, counted on what the client sent', () => {
   describe.each(PLATFORMS)('%s', platform => {
     const prefix = `round-trips-${randomUUID()}`;
     let client: Redis;
-    let monitor: Redis;
+    let commands: SentCommands;
     let app: TestApp;
-    let sent: string[] = [];
 
     beforeAll(async () => {
       client = new Redis(redisUrl());
@@ -56,58 +56,44 @@ describeRedis('round trips to Redis, counted on what the client sent', () => {
         storage: new RedisStorage({ client, prefix }),
         controllers: [PaymentsController],
       });
-      monitor = await client.monitor();
-      // Commands that a script calls come from `lua`: they are no round trips.
-      monitor.on('monitor', (_time: string, args: string[], source: string) => {
-        if (source !== 'lua' && args.some(arg => arg.includes(prefix))) sent.push(args.join(' '));
-      });
+      commands = await SentCommands.watch(client, prefix);
       // The first use of a script loads it.
       await app.post('/pay', 'warm-up');
       await app.post('/pay', 'warm-up');
     });
     beforeEach(async () => {
-      await commands();
+      await commands.take();
       gate = new Gate();
     });
     afterAll(async () => {
       await app.close();
-      monitor.disconnect();
+      commands.end();
       await client.quit();
     });
 
-    /** The commands since the last call, once Redis has shown all of them. */
-    async function commands(): Promise<string[]> {
-      const end = `${prefix}-${randomUUID()}`;
-      await client.echo(end);
-      while (!sent.some(command => command.includes(end))) await new Promise(setImmediate);
-      const found = sent.filter(command => !command.includes(end));
-      sent = [];
-      return found;
-    }
-
     it('a first request makes exactly 2, its replay exactly 1', async () => {
       expect((await app.post('/pay', 'a')).status).toBe(201);
-      expect(await commands()).toHaveLength(2);
+      expect(await commands.take()).toHaveLength(2);
       const replay = await app.post('/pay', 'a');
       expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
-      expect(await commands()).toHaveLength(1);
+      expect(await commands.take()).toHaveLength(1);
     });
 
     it('a conflict and a reused key make exactly 1', async () => {
       const first = app.post('/slow', 'b');
       await gate.entered;
-      await commands();
+      await commands.take();
       expect((await app.post('/slow', 'b')).status).toBe(409);
-      expect(await commands()).toHaveLength(1);
+      expect(await commands.take()).toHaveLength(1);
       expect((await app.post('/slow?other=1', 'b')).status).toBe(422);
-      expect(await commands()).toHaveLength(1);
+      expect(await commands.take()).toHaveLength(1);
       gate.letGo();
       expect((await first).status).toBe(201);
     });
 
     it('a refused key makes none', async () => {
       expect((await app.post('/pay', '')).status).toBe(400);
-      expect(await commands()).toEqual([]);
+      expect(await commands.take()).toEqual([]);
     });
   });
 });

@@ -10,6 +10,7 @@ import { storageContract } from '../src/testing';
 import { PLATFORMS, startApp, type TestApp } from './support/apps';
 import { realTime } from './support/real-time';
 import { describeRedis, redisUrl } from './support/redis';
+import { SentCommands } from './support/sent-commands';
 import { headerOf } from './support/wire';
 
 const LONG_MS = 60_000;
@@ -75,43 +76,10 @@ describeRedis('RedisStorage with a near cache keeps the storage contract', () =>
   });
 });
 
-/** What clients send to Redis about keys with a prefix. What scripts call comes from `lua` and is no round trip. */
-class Commands {
-  private sent: string[] = [];
-
-  private constructor(
-    private readonly client: Redis,
-    private readonly monitor: Redis,
-    private readonly prefix: string,
-  ) {
-    monitor.on('monitor', (_time: string, args: string[], source: string) => {
-      if (source !== 'lua' && args.some(arg => arg.includes(prefix))) this.sent.push(args.join(' '));
-    });
-  }
-
-  static async watch(client: Redis, prefix: string): Promise<Commands> {
-    return new Commands(client, await client.monitor(), prefix);
-  }
-
-  /** How many since the last call, once Redis has shown all of them. */
-  async count(): Promise<number> {
-    const end = `${this.prefix}-${randomUUID()}`;
-    await this.client.echo(end);
-    while (!this.sent.some(command => command.includes(end))) await new Promise(setImmediate);
-    const { length } = this.sent;
-    this.sent = [];
-    return length - 1;
-  }
-
-  end(): void {
-    this.monitor.disconnect();
-  }
-}
-
 describeRedis('the near cache of RedisStorage', () => {
   let client: Redis;
   let elsewhere: Redis;
-  let commands: Commands;
+  let commands: SentCommands;
   let prefix: string;
   let storage: RedisStorage;
   /** As another process has it. */
@@ -129,7 +97,7 @@ describeRedis('the near cache of RedisStorage', () => {
     prefix = `test:${randomUUID()}`;
     storage = new RedisStorage({ client, prefix, nearCache: true });
     other = new RedisStorage({ client: elsewhere, prefix });
-    commands = await Commands.watch(client, prefix);
+    commands = await SentCommands.watch(client, prefix);
     stopClocks();
   });
   afterEach(async () => {
@@ -409,7 +377,7 @@ class PaymentsController {
 describeRedis('an application whose RedisStorage has a near cache', () => {
   describe.each(PLATFORMS)('%s', platform => {
     let client: Redis;
-    let commands: Commands;
+    let commands: SentCommands;
     let prefix: string;
     let app: TestApp;
 
@@ -419,7 +387,7 @@ describeRedis('an application whose RedisStorage has a near cache', () => {
     afterAll(() => client.quit());
     beforeEach(async () => {
       prefix = `near-${randomUUID()}`;
-      commands = await Commands.watch(client, prefix);
+      commands = await SentCommands.watch(client, prefix);
     });
     afterEach(async () => {
       isAllowed = true;

@@ -18,6 +18,7 @@ import {
   type RedisServer,
   startRedis,
 } from './support/redis';
+import { SentCommands } from './support/sent-commands';
 
 const LONG_MS = 60_000;
 const OUTCOME: Outcome = { status: 201, headers: [['X-A', '1']], body: Buffer.from('{"id":1}') };
@@ -264,22 +265,11 @@ describeRedis('RedisStorage', () => {
     expect(await storage.get('a')).toBeUndefined();
   });
 
-  /** Commands that clients sent while `run` ran; what scripts call is marked `lua` by Redis and left out. */
   async function commandsSent(run: () => Promise<void>): Promise<string[]> {
-    const monitor = await client.monitor();
-    const sent: string[] = [];
-    const end = randomUUID();
-    const ended = new Promise<void>(resolve => {
-      monitor.on('monitor', (_time: string, args: string[], source: string) => {
-        if (args.includes(end)) return resolve();
-        if (source !== 'lua' && args.some(arg => arg.startsWith(prefix)))
-          sent.push((args[0] ?? '').toLowerCase());
-      });
-    });
+    const commands = await SentCommands.watch(client, prefix);
     await run();
-    await client.echo(end);
-    await ended;
-    monitor.disconnect();
+    const sent = await commands.take();
+    commands.end();
     return sent;
   }
 });
