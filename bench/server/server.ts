@@ -16,7 +16,7 @@ import { receipt } from './payments';
 import { Profiler } from './profiler';
 
 /** The applications of the server, each on a port of its own. */
-export type ApplicationName = 'baseline' | 'noop' | 'answered' | 'memory' | 'redis' | 'hgetall';
+export type ApplicationName = 'baseline' | 'noop' | 'answered' | 'memory' | 'redis' | 'near' | 'hgetall';
 
 export interface ServerInput {
   readonly platform: Platform;
@@ -51,6 +51,8 @@ async function start({ platform, redisUrl, prefix }: ServerInput): Promise<Ports
     await redis.hset(floor, { v: '1', s: 'c', t: prefix, f: 'c1:'.padEnd(46, 'x'), c: '201', b: body });
     await redis.expire(floor, 600);
     modules.push(['redis', protectedApplication({ storage, ttl: TTL })]);
+    const near = { client: redis, prefix, allowEviction: true, nearCache: { maxAge: '1h' } } as const;
+    modules.push(['near', protectedApplication({ storage: new RedisStorage(near), ttl: TTL })]);
     modules.push(['hgetall', hgetallApplication(redis, floor)]);
   }
   const ports: Partial<Record<ApplicationName, number>> = {};

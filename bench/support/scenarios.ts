@@ -1,7 +1,7 @@
 import type { ApplicationName, Ports } from '../server/server';
 import { Client } from './client';
 
-export type ScenarioName = 'A' | 'N' | 'S' | 'U' | 'B' | 'C' | 'D' | 'E' | 'H';
+export type ScenarioName = 'A' | 'N' | 'S' | 'U' | 'B' | 'C' | 'D' | 'E' | 'R' | 'H';
 
 interface Definition {
   readonly title: string;
@@ -27,6 +27,7 @@ export const SCENARIOS: Readonly<Record<ScenarioName, Definition>> = {
   H: definition('floor: N and one HGETALL', 'hgetall', { redis: true }),
   D: definition('first, Redis', 'redis', { redis: true }),
   E: definition('replay, Redis', 'redis', { replayed: true, redis: true }),
+  R: definition('hot replay, near cache', 'near', { replayed: true, redis: true }),
 };
 
 /** Replays take turns, so that none of them profits from being the only one. */
@@ -55,6 +56,8 @@ export class Scenario {
     for (let index = 0; replays && index < STORED_KEYS; index++) {
       const key = `${this.runId}-${this.name}-stored-${index}`;
       await this.client.ask(key);
+      // Once replayed, a key is in the near cache.
+      await this.client.send(key);
       this.stored.push(key);
     }
     for (let index = 0; index < warmup; index++) {
