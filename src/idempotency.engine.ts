@@ -58,7 +58,7 @@ export class IdempotencyEngine implements EngineParts {
   ) {
     this.calls = new StorageCalls(settings.storageTimeoutMs);
     this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed);
-    this.waiting = new WaitingRoom(storage);
+    this.waiting = new WaitingRoom(storage, settings.storageTimeoutMs);
     this.unstored = new Unstored(settings.storageTimeoutMs);
   }
 

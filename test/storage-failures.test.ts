@@ -99,7 +99,7 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
     });
 
     it.each(FAULTS)('$name at complete: the client gets its answer, and so does every retry', async fault => {
-      const [app, other] = [await start(), await start()];
+      const [app, other] = [await start({ options: LONG_LEASE }), await start()];
       const first = askUntilFinal(app, 'complete');
       await gate.reached();
       await fault.begin(redis);

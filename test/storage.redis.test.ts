@@ -114,14 +114,6 @@ describeRedis('RedisStorage', () => {
     }
   });
 
-  it('survives SCRIPT FLUSH', async () => {
-    await storage.create('a', claimBy('owner'));
-    await client.script('FLUSH');
-    expect(await storage.complete('a', 'owner', OUTCOME, LONG_MS)).toBe(true);
-    await client.script('FLUSH');
-    expect((await storage.create('a', claimBy('rival')))?.state).toBe('completed');
-  });
-
   describe('finds a row that', () => {
     const good = { v: '1', s: 'c', t: 't', f: 'f', c: '200', h: '[]', b: 'x' };
     const without = (field: keyof typeof good): Record<string, string> =>
@@ -496,6 +488,14 @@ describeOwnRedis('RedisStorage and a connection that breaks', () => {
     server = await startRedis([], { port: server.port });
     await until(async () => client.status === 'ready');
     expect(await storage.create('a', claimBy('another'))).toBeUndefined();
+  });
+
+  it('survives SCRIPT FLUSH', async () => {
+    await storage.create('a', claimBy('owner'));
+    await client.script('FLUSH');
+    expect(await storage.complete('a', 'owner', OUTCOME, LONG_MS)).toBe(true);
+    await client.script('FLUSH');
+    expect((await storage.create('a', claimBy('rival')))?.state).toBe('completed');
   });
 
   it('wakes its waiters when the connection of their messages comes back', async () => {

@@ -8,6 +8,7 @@ import {
   ask,
   brief,
   eventually,
+  LEASE_MS,
   Ledger,
   startWork,
   STORAGE_TIMEOUT_MS,
@@ -17,7 +18,8 @@ import {
 
 /*
  * Those who wait for the first request are woken, not polled, and cost the storage what one costs. No run of this file
- * happens twice; (a) and (b) are named where a waiter runs in the place of an owner that released or died.
+ * happens twice unless its letter is named: (a), (b) and (c), where a waiter runs in the place of an owner that released, died
+ * or outran its lease.
  */
 
 jest.setTimeout(20_000);
@@ -115,6 +117,22 @@ describeStorages('Waiters', kit => {
     expect(ledger.count('capped')).toBe(1);
     process.off('warning', heed);
     expect(warnings).toEqual([]);
+  });
+
+  it('ask again after the lease in the way, whatever fails to wake them: letter (c), the handler outran maxLease', async () => {
+    const storage = await kit.storage();
+    storage.waitFor = (_recordKey, signal) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)));
+    const options = { storageTimeout: STORAGE_TIMEOUT_MS, lease: LEASE_MS, maxLease: LEASE_MS } as const;
+    await start({ storage, options });
+    const first = ask(app, 'unwoken');
+    await gate.reached();
+    const waiter = ask(app, 'unwoken');
+    await eventually('the waiter runs', () => ledger.count('unwoken') === 2);
+    gate.open();
+
+    expect(brief(await waiter)).toBe('201');
+    expect(brief(await first)).toBe('201');
   });
 
   it('get 503 when the application closes, and a run whose client was cut off is recorded', async () => {

@@ -4,6 +4,7 @@ import {
   type IdempotencyRecord,
   type IdempotencyStorage,
 } from '../storage/storage';
+import { MAX_TIMER_MS } from '../storage/duration';
 import type { OwnedRecord } from './owned-record';
 
 /** Those who wait for one key, and for any key of this process; whoever comes later is refused at once. */
@@ -25,7 +26,10 @@ export class WaitingRoom {
   private size = 0;
   private closedBy: Error | undefined;
 
-  constructor(private readonly storage: IdempotencyStorage) {}
+  constructor(
+    private readonly storage: IdempotencyStorage,
+    private readonly storageTimeoutMs: number,
+  ) {}
 
   /** A seat, or `undefined` where the room is full. To be left with `leave()`. */
   enter(recordKey: string): Waiter | undefined {
@@ -84,6 +88,11 @@ export class WaitingRoom {
     }
   }
 
+  /** After this time the storage is worth asking even if it wakes nobody: the lease in the way is over. */
+  longestWatchMs({ remainingMs }: IdempotencyRecord): number {
+    return Math.min(remainingMs + this.storageTimeoutMs, MAX_TIMER_MS);
+  }
+
   private forget(group: Group): void {
     if (this.groups.get(group.recordKey) === group) this.groups.delete(group.recordKey);
   }
@@ -98,6 +107,7 @@ class Group {
   /** Whether one of them has seen a record under the key. */
   knowsRecord = false;
   private watching: AbortController | undefined;
+  private watchEnd: NodeJS.Timeout | undefined;
 
   constructor(readonly recordKey: string) {}
 
@@ -121,6 +131,9 @@ class Group {
     if (this.watching !== undefined) return;
     const watching = new AbortController();
     this.watching = watching;
+    if (isInProgress(this.news)) {
+      this.watchEnd = setTimeout(() => this.callRepresentative(), room.longestWatchMs(this.news)).unref();
+    }
     void room.watch(this.recordKey, watching.signal).then(
       () => this.watching === watching && this.callRepresentative(),
       () => undefined,
@@ -134,6 +147,7 @@ class Group {
   }
 
   private stopWatching(): void {
+    clearTimeout(this.watchEnd);
     this.watching?.abort();
     this.watching = undefined;
   }
