@@ -1,3 +1,4 @@
+import { RedisStorage } from '../src';
 import type { TestApp } from './support/apps';
 import { Gate } from './fixtures/gate';
 import { CLIENTS, FaultyRedis, type ClientName } from './support/faulty-redis';
@@ -229,6 +230,18 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
       expect(brief(await first)).toBe('201');
       expect(brief(await ask(app, 'known'))).toBe('201 replay');
       expect(ledger.count('known')).toBe(1);
+    });
+
+    it('lost a connection without a word: with socketTimeout, the client opens another', async () => {
+      const client = await redis.client(clientName, undefined, { socketTimeout: 500 });
+      const app = await start({ storage: new RedisStorage({ client }), options: LONG_LEASE });
+      gate.open();
+      redis.proxy.killSilently();
+      expect(brief(await ask(app, 'silence'))).toBe('503 storage-unavailable');
+
+      expect(brief(await askUntilFinal(app, 'silence'))).toBe('201');
+      expect(brief(await ask(app, 'silence'))).toBe('201 replay');
+      expect(ledger.count('silence')).toBe(1);
     });
 
     it("is out of memory: it is there, so 'execute' does not apply", async () => {

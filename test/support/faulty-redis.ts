@@ -42,8 +42,12 @@ export class FaultyRedis {
   }
 
   /** A client of the application that goes through the proxy, connected. */
-  client(name: ClientName = 'a default client', url = this.proxy.url): Promise<Redis> {
-    const client = new Redis(url, CLIENTS[name]);
+  client(
+    name: ClientName = 'a default client',
+    url = this.proxy.url,
+    options: RedisOptions = {},
+  ): Promise<Redis> {
+    const client = new Redis(url, { ...CLIENTS[name], ...options });
     client.on('error', () => undefined);
     this.clients.push(client);
     return new Promise(resolve => client.once('ready', () => resolve(client)));

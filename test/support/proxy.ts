@@ -7,6 +7,8 @@ interface Link {
   /** What was kept back, in each direction. */
   readonly requests: Buffer[];
   readonly replies: Buffer[];
+  /** Nothing passes any more, and neither end is told. */
+  isDead: boolean;
 }
 
 /** A TCP proxy between clients and a Redis that fails in the ways in which networks fail. */
@@ -50,6 +52,11 @@ export class Proxy {
     }
   }
 
+  /** As a firewall that forgets a connection: those there are say nothing any more, and new ones work. */
+  killSilently(): void {
+    for (const link of this.links) link.isDead = true;
+  }
+
   /** Cuts every connection. */
   cut(): void {
     for (const link of [...this.links]) this.end(link);
@@ -73,9 +80,16 @@ export class Proxy {
 
   private accept(client: Socket): void {
     if (this.refuses) return void client.destroy();
-    const link: Link = { client, server: connect(this.target, '127.0.0.1'), requests: [], replies: [] };
+    const link: Link = {
+      client,
+      server: connect(this.target, '127.0.0.1'),
+      requests: [],
+      replies: [],
+      isDead: false,
+    };
     this.links.add(link);
     client.on('data', (chunk: Buffer) => {
+      if (link.isDead) return;
       if (this.holdsRequests) link.requests.push(chunk);
       else link.server.write(chunk);
     });
@@ -88,6 +102,7 @@ export class Proxy {
   }
 
   private reply(link: Link, chunk: Buffer): void {
+    if (link.isDead) return;
     if (this.lost !== undefined) {
       const lost = this.lost;
       this.lost = undefined;
