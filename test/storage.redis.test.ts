@@ -18,6 +18,7 @@ import {
   type RedisServer,
   startRedis,
 } from './support/redis';
+import { FaultyRedis } from './support/faulty-redis';
 import { SentCommands } from './support/sent-commands';
 
 const LONG_MS = 60_000;
@@ -504,6 +505,24 @@ describeOwnRedis('RedisStorage and a connection that breaks', () => {
     await until(async () => (await client.hexists('idempotency:a', 'n')) === 1);
     await client.call('CLIENT', ['KILL', 'TYPE', 'pubsub']);
     await woken;
+  });
+
+  it('rejects nothing unseen, which would end the process, where that connection breaks again', async () => {
+    const redis = await FaultyRedis.start();
+    const application = await redis.client();
+    const behind = new RedisStorage({ client: application });
+    await behind.create('a', claimBy('owner'));
+    const woken = behind.waitFor('a', AbortSignal.timeout(5_000));
+    await redis.isWaitedFor();
+    redis.proxy.cut();
+    await woken;
+    // What the client sent by itself once it was back is on its way, and never arrives.
+    redis.proxy.holdRequests();
+    behind.close();
+    await delay(20);
+    redis.proxy.resume();
+    await until(async () => application.status === 'ready');
+    await redis.stop();
   });
 
   it('tells a waiter that Redis is gone', async () => {

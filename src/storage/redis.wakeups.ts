@@ -67,7 +67,8 @@ export class RedisWakeups {
 
   #leave(name: string, wake: () => void): void {
     const channel = this.#channels.get(name);
-    if (channel === undefined || !channel.wakes.delete(wake) || channel.wakes.size > 0) return;
+    channel?.wakes.delete(wake);
+    if (channel !== undefined && channel.wakes.size > 0) return;
     this.#channels.delete(name);
     // One that fails leaves messages that nobody listens to.
     this.#connection?.unsubscribe(name).catch(() => undefined);
@@ -96,7 +97,8 @@ export class RedisWakeups {
    * of the Cluster client, because that changes its subscriber without telling, and messages in between are lost.
    */
   #connect(): RedisSubscriber {
-    const options = { enableOfflineQueue: true, lazyConnect: false, autoResubscribe: true };
+    // Nobody would hear of a subscription that ioredis renews and that fails: an unhandled rejection ends the process.
+    const options = { enableOfflineQueue: true, lazyConnect: false, autoResubscribe: false };
     if (!isCluster(this.client)) return this.client.duplicate(options);
 
     const nodes = masters(this.client);
@@ -109,9 +111,9 @@ export class RedisWakeups {
   }
 
   #wakeAll(): void {
-    // Those who wake leave their channel. Channels of a lost connection are forgotten, so that the next one subscribes.
+    // Nothing is subscribed to on a new connection: whoever waits on subscribes again.
     const channels = [...this.#channels.values()];
-    if (this.#connection === undefined) this.#channels.clear();
+    this.#channels.clear();
     for (const channel of channels) channel.wakes.forEach(wake => wake());
   }
 }
