@@ -1,17 +1,18 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { charts } from './charts/charts';
-import { pageParts, withParts } from './charts/pages';
+import { pageParts, readmeParts, withParts } from './charts/pages';
 import { readArguments, text } from './support/arguments';
 import { LATEST, readResults } from './support/results';
 import { print } from './support/table';
 
+const README = 'README.md';
 const PAGE = 'docs/benchmarks.md';
 const FOLDER = 'docs/charts';
 
 const options = readArguments(
   'bench/plot.ts',
-  `Draws the charts in ${FOLDER} and fills the tables of ${PAGE}, all from what npm run bench wrote.`,
+  `Draws the charts in ${FOLDER} and fills the tables of ${PAGE} and ${README}, all from what npm run bench wrote.`,
   { results: text('FILE', `the figures [${LATEST}]`) },
 );
 
@@ -30,7 +31,8 @@ function main(): void {
   for (const file of readdirSync(FOLDER)) if (file.endsWith('.svg')) rmSync(path.join(FOLDER, file));
   for (const [file, drawing] of drawings) writeFileSync(path.join(FOLDER, file), drawing);
   writeFileSync(PAGE, page);
-  print(`${drawings.size} charts are in ${FOLDER}, and the tables of ${PAGE} are filled.`);
+  writeFileSync(README, withParts(readFileSync(README, 'utf8'), readmeParts(results)));
+  print(`${drawings.size} charts are in ${FOLDER}, and the tables of ${PAGE} and ${README} are filled.`);
 }
 
 try {

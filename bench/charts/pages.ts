@@ -22,6 +22,14 @@ export function pageParts(results: Results): Map<string, string> {
   ]);
 }
 
+/** The same for the README: one line a scenario. */
+export function readmeParts(results: Results): Map<string, string> {
+  return new Map([
+    ['machine', machinePart(results)],
+    ['figures', overviewPart(results)],
+  ]);
+}
+
 /**
  * Puts the tables between their markers, `<!-- NAME -->` and `<!-- /NAME -->`.
  *
@@ -82,6 +90,22 @@ function requestsPart(results: Results): string {
     return [title, scenarios, differences].join('\n\n');
   });
   return [commandOf(entries), ...tables].join('\n\n');
+}
+
+function overviewPart(results: Results): string {
+  const entries = entriesOf(results, 'idempotency');
+  const columns = entries.flatMap(({ report: { options } }) => [
+    `${String(options.platform)} P50`,
+    `${String(options.platform)} server CPU`,
+  ]);
+  const rows = (entries[0]?.figures.scenarios ?? []).map(({ name, title }) => {
+    const cells = entries.flatMap(({ figures }) => {
+      const scenario = figures.scenarios.find(other => other.name === name);
+      return scenario === undefined ? ['', ''] : [scenario.latency.p50, scenario.cpu.median].map(micros);
+    });
+    return [`${name} ${title}`, ...cells];
+  });
+  return markdown(['µs a request', ...columns], rows);
 }
 
 function commandsPart(results: Results): string {
