@@ -10,7 +10,8 @@ import {
   type Decision,
   type Ending,
 } from './engine/settlement';
-import type { Capture, CaptureListener } from './http/capture';
+import type { CaptureListener } from './http/answer';
+import type { Capture } from './http/capture';
 import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 

@@ -1,6 +1,6 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
-import type { CaptureRules } from './http/capture';
+import type { CaptureRules } from './http/answer';
 import {
   handlerOf,
   handlerNames,

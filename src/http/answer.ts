@@ -3,7 +3,6 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../storage/storage';
-import type { CaptureListener, CaptureRules } from './capture';
 import { codingOf, decoded } from './coding';
 import { headerNames, isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
 import { outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
@@ -13,6 +12,24 @@ export interface SentPayload {
   /** A string or a Buffer; of anything else the bytes are those on the wire. */
   readonly payload: unknown;
   readonly headers: OutgoingHttpHeaders;
+}
+
+export interface CaptureRules {
+  /** Largest body that is kept, in bytes. */
+  readonly maxBytes: number;
+  /** Hold the answer back until the listener's promise settles; `false`: let it pass and keep a copy. */
+  readonly holdBack: boolean;
+  /** Lower-case names of the headers to keep, or `undefined` for those that change from now on. */
+  readonly replayHeaders: ReadonlySet<string> | undefined;
+  /** Lower-case names of headers that are there already, and yet the handler's own. */
+  readonly ownHeaders: readonly string[];
+}
+
+export interface CaptureListener {
+  /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for the promise. */
+  onEnding(ending: Ending): Promise<void> | undefined;
+  /** The connection closed before the answer was over. `final`: nothing more can come, for its source was cut off. */
+  onCut(final: boolean): void;
 }
 
 /** What capture by holding back and capture by copying have in common: the bytes, and what they become. */

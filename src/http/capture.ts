@@ -1,27 +1,9 @@
 import type { OutgoingHttpHeaders } from 'node:http';
-import type { Ending } from '../engine/settlement';
+import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf } from './intercepted-response';
 import { isFastifyReply, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
-
-export interface CaptureRules {
-  /** Largest body that is kept, in bytes. */
-  readonly maxBytes: number;
-  /** Hold the answer back until the listener's promise settles; `false`: let it pass and keep a copy. */
-  readonly holdBack: boolean;
-  /** Lower-case names of the headers to keep, or `undefined` for those that change from now on. */
-  readonly replayHeaders: ReadonlySet<string> | undefined;
-  /** Lower-case names of headers that are there already, and yet the handler's own. */
-  readonly ownHeaders: readonly string[];
-}
-
-export interface CaptureListener {
-  /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for the promise. */
-  onEnding(ending: Ending): Promise<void> | undefined;
-  /** The connection closed before the answer was over. `final`: nothing more can come, for its source was cut off. */
-  onCut(final: boolean): void;
-}
 
 /** A response that is being captured. */
 export interface Capture {
