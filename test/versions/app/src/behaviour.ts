@@ -7,7 +7,7 @@ import type { IdempotencyStorage } from 'nestjs-idempotency';
 import { CASES, type Case } from './behaviour.cases.js';
 import { BehaviourController, EventsController, gate, MarkedController } from './behaviour.controller.js';
 import { newKey, send } from './client.js';
-import { listen, type Platform } from './platform.js';
+import { create, listen, type Platform } from './platform.js';
 import { connect } from './redis.js';
 
 interface Trial {
@@ -42,6 +42,24 @@ const APPLICATIONS: Readonly<Record<string, (trial: Trial) => Promise<void>>> = 
     assert.deepEqual([Reflect.getMetadata('above', handler), Reflect.getMetadata('below', handler)], [1, 2]);
     const called = new BehaviourController().json({ direct: true }, 'argument');
     assert.deepEqual({ ...called, run: 0 }, { run: 0, body: { direct: true }, unused: 'argument' });
+    await app.close();
+  },
+
+  'the OpenAPI document shows the key, the refusals and the replay mark': async ({ platform, storage }) => {
+    const app = await create(application(storage(), [BehaviourController]), platform);
+    // Loaded only now: the library needs nothing of it.
+    const { DocumentBuilder, SwaggerModule } = await import('@nestjs/swagger');
+    const { paths } = SwaggerModule.createDocument(app, new DocumentBuilder().build());
+    const { parameters = [], responses } = paths['/behaviour/json']?.post ?? {};
+    assert.deepEqual(
+      parameters.map(parameter =>
+        'name' in parameter ? [parameter.name, parameter.in, parameter.required] : [],
+      ),
+      [['Idempotency-Key', 'header', true]],
+    );
+    assert.deepEqual(Object.keys(responses ?? {}).sort(), ['202', '400', '409', '422', '503']);
+    assert.match(JSON.stringify(responses?.['202']), /Idempotent-Replayed/);
+    assert.match(JSON.stringify(responses?.['409']), /application\/problem\+json/);
     await app.close();
   },
 
