@@ -89,7 +89,8 @@ export class IdempotencyEngine implements EngineParts {
 
   /** `undefined`: the storage is away, and the route prefers to run unprotected. */
   private async decide(plan: RequestPlan): Promise<Claim | Outcome | undefined> {
-    const waiter = plan.settings.waitMs > 0 ? this.waiting.enter(plan.recordKey) : undefined;
+    const waiter =
+      plan.settings.waitMs > 0 ? this.waiting.enter(plan.recordKey, plan.fingerprint) : undefined;
     try {
       return await (waiter?.isFirst === false ? this.wait(plan, waiter) : this.decideFirst(plan, waiter));
     } catch (error) {

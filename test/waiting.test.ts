@@ -135,6 +135,29 @@ describeStorages('Waiters', kit => {
     expect(brief(await first)).toBe('201');
   });
 
+  it('use no answer that was asked for before they came: letter (f), the record was deleted since', async () => {
+    const storage = await kit.storage();
+    await start({ storage });
+    gate.open();
+    expect(brief(await ask(app, 'deleted'))).toBe('201');
+    const [asked, told] = [new Gate(), storage.create.bind(storage)];
+    storage.create = async (recordKey, claim) => {
+      const found = await told(recordKey, claim);
+      if (found !== undefined) await asked.pass();
+      return found;
+    };
+    const early = ask(app, 'deleted');
+    await asked.reached();
+    for await (const { recordKey } of storage.scan?.() ?? []) await storage.delete(recordKey);
+    const late = ask(app, 'deleted');
+    await eventually('both have come', async () => (await connections(app)) === 2);
+    await delay(20);
+    asked.open();
+
+    expect([brief(await early), brief(await late)]).toEqual(['201 replay', '201']);
+    expect(ledger.count('deleted')).toBe(2);
+  });
+
   it('get 503 when the application closes, and a run whose client was cut off is recorded', async () => {
     await start();
     const first = ask(app, 'closing');

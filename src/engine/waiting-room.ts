@@ -24,6 +24,8 @@ type News = IdempotencyRecord | Error;
 export class WaitingRoom {
   private readonly groups = new Map<string, Group>();
   private size = 0;
+  /** Counts who entered and what was asked, so that it is known what came before what. */
+  private turn = 0;
   private closedBy: Error | undefined;
 
   constructor(
@@ -32,14 +34,14 @@ export class WaitingRoom {
   ) {}
 
   /** A seat, or `undefined` where the room is full. To be left with `leave()`. */
-  enter(recordKey: string): Waiter | undefined {
+  enter(recordKey: string, fingerprint: string): Waiter | undefined {
     let group = this.groups.get(recordKey);
     if (this.size >= MAX_WAITERS || (group?.waiters.size ?? 0) >= MAX_WAITERS_PER_KEY) return undefined;
     if (group === undefined) {
       group = new Group(recordKey);
       this.groups.set(recordKey, group);
     }
-    const waiter = new Waiter(this, group, this.closedBy);
+    const waiter = new Waiter(this, group, fingerprint, this.closedBy);
     group.add(waiter);
     this.size++;
     return waiter;
@@ -48,7 +50,7 @@ export class WaitingRoom {
   /** The storage took a completion of this process: its waiters need not ask. */
   settled(record: OwnedRecord, completion: Completion): void {
     const group = this.groups.get(record.recordKey);
-    if (group !== undefined) this.share(group, recordOf(record, completion));
+    if (group !== undefined) this.share(group, recordOf(record, completion), this.nextTurn());
   }
 
   /** The key was freed by this process: the representative can claim it. */
@@ -56,11 +58,16 @@ export class WaitingRoom {
     this.groups.get(recordKey)?.callRepresentative();
   }
 
-  share(group: Group, news: News): void {
+  nextTurn(): number {
+    return ++this.turn;
+  }
+
+  /** @param askedAt when the storage was asked for it */
+  share(group: Group, news: News, askedAt: number): void {
     // Whoever comes after the end is to ask afresh.
     const isFinal = news instanceof Error || news.state !== 'in-progress';
     if (isFinal) this.forget(group);
-    group.tell(news);
+    group.tell(news, askedAt);
   }
 
   remove(waiter: Waiter, group: Group): void {
@@ -102,6 +109,7 @@ class Group {
   readonly waiters = new Set<Waiter>();
   representative: Waiter | undefined;
   news: News | undefined;
+  newsAskedAt = 0;
   /** Grows with the news, so that nobody misses any while they think about the last. */
   version = 0;
   /** Whether one of them has seen a record under the key. */
@@ -152,9 +160,10 @@ class Group {
     this.watching = undefined;
   }
 
-  tell(news: News): void {
+  tell(news: News, askedAt: number): void {
     const { news: before } = this;
     this.news = news;
+    this.newsAskedAt = askedAt;
     this.knowsRecord ||= !(news instanceof Error);
     if (isInProgress(before) && isInProgress(news) && before.fingerprint === news.fingerprint) return;
     this.version++;
@@ -168,12 +177,17 @@ export class Waiter {
   private heard = 0;
   private failure: Error | undefined;
   private resolveSleep: ((why: 'woken' | 'news') => void) | undefined;
+  private readonly enteredAt: number;
+  private askedAt: number;
 
   constructor(
     private readonly room: WaitingRoom,
     private readonly group: Group,
+    private readonly fingerprint: string,
     private readonly refusal: Error | undefined,
-  ) {}
+  ) {
+    this.enteredAt = this.askedAt = room.nextTurn();
+  }
 
   /** Whether it is known here that the key was claimed. */
   get knowsRecord(): boolean {
@@ -193,16 +207,19 @@ export class Waiter {
     for (;;) {
       const failure = this.failure ?? this.refusal;
       if (failure !== undefined) throw failure;
-      if (this.heard < this.group.version) return this.hear();
-      if (this.isFirst) return 'ask';
+      if (this.heard < this.group.version) {
+        const news = this.hear();
+        return this.mayHaveChanged(news) ? this.ask() : news;
+      }
+      if (this.isFirst) return this.ask();
       if (this.group.representative === this) this.group.watch(this.room);
-      if ((await this.sleep()) === 'woken') return 'ask';
+      if ((await this.sleep()) === 'woken') return this.ask();
     }
   }
 
   /** What this one learned of the key is news for all others. */
   share(news: News): void {
-    this.room.share(this.group, news);
+    this.room.share(this.group, news, this.askedAt);
     this.heard = this.group.version;
   }
 
@@ -217,6 +234,17 @@ export class Waiter {
 
   leave(): void {
     this.room.remove(this, this.group);
+  }
+
+  private ask(): 'ask' {
+    this.askedAt = this.room.nextTurn();
+    return 'ask';
+  }
+
+  /** Others asked before this one came, and an operator may have deleted the record since. One in progress is watched anyway. */
+  private mayHaveChanged(news: IdempotencyRecord): boolean {
+    const decides = news.state !== 'in-progress' || news.fingerprint !== this.fingerprint;
+    return decides && this.group.newsAskedAt < this.enteredAt;
   }
 
   private hear(): IdempotencyRecord {
