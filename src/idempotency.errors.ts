@@ -91,12 +91,13 @@ export class IdempotencyError extends HttpException {
 
 /** 400: the route needs a key and the request has none. */
 export class KeyMissingError extends IdempotencyError {
-  constructor(headerName: string) {
+  /** @param source where the key is expected, such as `the Idempotency-Key header` */
+  constructor(source: string) {
     super({
       code: 'key-missing',
       status: 400,
       title: 'Idempotency key is missing',
-      detail: `This operation expects a ${headerName} header. Send a value that is unique to this operation, such as a UUID, and send the same value with every retry.`,
+      detail: `This operation expects its key in ${source}. Send a value that is unique to this operation, such as a UUID, and send the same value with every retry.`,
     });
   }
 }

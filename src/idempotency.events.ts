@@ -32,7 +32,7 @@ export interface IdempotencyEvent {
   readonly handlerMs?: number;
   /** The storage method that failed, for `storage-error`. */
   readonly operation?: string;
-  /** The failure behind `storage-error`. Messages of foreign libraries may name hosts and ports. */
+  /** The failure behind `storage-error`, and behind an `invalid` for which the application's own function is to blame. Messages of foreign libraries may name hosts and ports. */
   readonly error?: unknown;
 }
 
@@ -62,7 +62,7 @@ export class IdempotencyEvents {
     if (this.listener) tell(this.listener, event);
   }
 
-  /** An event that an operator has to know of: the storage failed, or a lease was lost. */
+  /** An event that an operator has to know of: the storage or a function of the options failed, or a lease was lost. */
   alarm(event: IdempotencyEvent): void {
     if (this.log) tell(this.log, event);
     this.emit(event);

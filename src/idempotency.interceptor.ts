@@ -13,7 +13,7 @@ import { HttpPlanner } from './http/plan';
 import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
 import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyError } from './idempotency.errors';
+import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
@@ -104,9 +104,12 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
   }
 
   private reportInvalid(route: Route, error: IdempotencyError): void {
-    const { code } = error;
+    const { code, cause } = error;
     if (!INVALID.has(code)) return;
-    this.engine.events.emit({ name: 'invalid', route: route.name, status: error.getStatus(), code });
+    const event = { name: 'invalid', route: route.name, status: error.getStatus(), code } as const;
+    // Nest logs no HTTP error, so nobody else would tell what the application's own function threw.
+    if (error instanceof RequestFunctionError) this.engine.events.alarm({ ...event, error: cause ?? error });
+    else this.engine.events.emit(event);
   }
 }
 

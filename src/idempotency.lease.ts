@@ -26,13 +26,21 @@ export interface Lease {
   downstreamKey(name: string): string;
 }
 
-/** Injects the `Lease` of the current request into a handler's parameter. */
-export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(
-  (_data: unknown, context: ExecutionContext): Lease => {
-    const claim = attemptOf(callObject(context))?.claim;
-    return claim === undefined ? new NoLease() : leaseOf(claim);
-  },
-);
+/**
+ * Injects the `Lease` of the current request into a handler's parameter. An application does not start where the handler is not
+ * marked with `@Idempotent()`: there would be nothing to rely on.
+ */
+export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(leaseOfRequest);
+
+function leaseOfRequest(_data: unknown, context: ExecutionContext): Lease {
+  const claim = attemptOf(callObject(context))?.claim;
+  return claim === undefined ? new NoLease() : leaseOf(claim);
+}
+
+/** Whether one of these parameters, as Nest keeps them, is a lease. */
+export function injectsLease(parameters: Readonly<Record<string, { readonly factory?: unknown }>>): boolean {
+  return Object.values(parameters).some(({ factory }) => factory === leaseOfRequest);
+}
 
 const DOWNSTREAM_KEY_LENGTH = 32;
 

@@ -42,7 +42,9 @@ export class AlarmLog {
   }
 }
 
-function failureText({ route, operation, error }: IdempotencyEvent): string {
+function failureText({ name, code, route, operation, error }: IdempotencyEvent): string {
+  if (name === 'invalid')
+    return `A function of the options failed for ${route} (${code}): ${reasonOf(error)}`;
   return `The storage failed at \`${operation}\` for ${route}: ${reasonOf(error)}`;
 }
 

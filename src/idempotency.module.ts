@@ -22,6 +22,7 @@ import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
+import { boolean, failure } from './idempotency.validation';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 
@@ -80,11 +81,18 @@ export class IdempotencyModule
 
   /** The module with its options. Works without any. */
   static override forRoot(options: typeof builder.OPTIONS_TYPE = {}): DynamicModule {
+    checkIsGlobal(options);
     return super.forRoot(options);
   }
 
   /** The module with options from `useFactory`, `useClass` or `useExisting`. */
   static override forRootAsync(options: typeof builder.ASYNC_OPTIONS_TYPE): DynamicModule {
+    checkIsGlobal(options);
+    if ((options.useFactory ?? options.useClass ?? options.useExisting) === undefined) {
+      throw new IdempotencyConfigurationError(
+        'Expected forRootAsync() to be given `useFactory`, `useClass` or `useExisting`, got none of them.',
+      );
+    }
     return super.forRootAsync(options);
   }
 
@@ -103,6 +111,12 @@ export class IdempotencyModule
   async onApplicationShutdown(): Promise<void> {
     await this.engine.close();
   }
+}
+
+/** Nest takes it out of the options before they are validated. */
+function checkIsGlobal(options: { readonly isGlobal?: unknown }): void {
+  if (typeof options !== 'object' || options === null) throw failure('options', 'an object', options);
+  boolean('isGlobal', options.isGlobal);
 }
 
 function storageOf({ storage, enabled }: ModuleSettings): IdempotencyStorage {

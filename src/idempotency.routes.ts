@@ -14,8 +14,10 @@ import {
   IDEMPOTENT_METADATA,
   INTERCEPTOR_METADATA,
   NEST_METADATA,
+  NOT_IDEMPOTENT_METADATA,
   RESPONSE_PARAMETER_KINDS,
 } from './idempotency.metadata';
+import { injectsLease } from './idempotency.lease';
 import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
@@ -84,8 +86,12 @@ export class IdempotencyRoutes {
       const isHttp = Reflect.getMetadata(NEST_METADATA.method, declared) !== undefined;
       if (overridesOf(declared) === undefined) {
         if (isHttp && hasLostMark(controller.prototype, name)) throw lostMark(`${controller.name}.${name}`);
+        if (injectsLease(parametersOf(controller, name)))
+          throw leaseWithoutMark(`${controller.name}.${name}`);
         continue;
       }
+      if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, declared))
+        throw markedBoth(`${controller.name}.${name}`);
       if (isHttp) {
         this.checkHandler(controller, name, declared);
         trackHandler(controller, name);
@@ -158,9 +164,18 @@ export class IdempotencyRoutes {
   }
 }
 
+/** The decorated parameters of a handler, as Nest keeps them. */
+function parametersOf(controller: Controller, name: string): Record<string, { readonly factory?: unknown }> {
+  return (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
+    string,
+    object
+  >;
+}
+
 function injectsResponse(controller: Controller, name: string): boolean {
-  const parameters = (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as object;
-  return Object.keys(parameters).some(key => RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''));
+  return Object.keys(parametersOf(controller, name)).some(key =>
+    RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''),
+  );
 }
 
 function isWrapped(controller: Controller, handler: Handler): boolean {
@@ -203,6 +218,18 @@ function hasLostMark(prototype: object, name: string): boolean {
 function lostMark(at: string): IdempotencyConfigurationError {
   return new IdempotencyConfigurationError(
     `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, or let it copy the metadata.`,
+  );
+}
+
+function leaseWithoutMark(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} takes \`@IdempotencyLease()\`, but is not marked with \`@Idempotent()\`, so there is no lease and its downstream keys would differ with every attempt. Mark it, or remove the parameter.`,
+  );
+}
+
+function markedBoth(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
   );
 }
 

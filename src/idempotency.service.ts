@@ -10,7 +10,7 @@ import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { failure, knownOptions } from './idempotency.validation';
+import { failure, knownOptions, Shown } from './idempotency.validation';
 import { recordKeyOfName, type RecordName } from './record-name';
 import type { DigestSecret } from './digest';
 import type { IdempotencyRecord, Outcome } from './storage/storage';
@@ -69,9 +69,10 @@ export class IdempotencyService {
    * what `work` throws
    */
   async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+    knownOptions(request, ['operation', 'key', 'scope', 'payload', ...RUN_OPTIONS], 'request');
     const { operation, key, scope, payload, ...overrides } = request;
     checkName(operation, scope);
-    knownOptions(overrides, RUN_OPTIONS);
+    if (typeof work !== 'function') throw failure('work', 'a function', work);
     validateRouteOptions(overrides);
     const settings = resolveRouteSettings(this.settings, overrides);
     if (!this.settings.enabled) return work(new NoLease());
@@ -209,6 +210,6 @@ function checkName(operation: unknown, scope: unknown): void {
   }
   // What came says who somebody is, so only its type is told.
   if (scope !== undefined && typeof scope !== 'string') {
-    throw failure('scope', 'a string, or left out', typeof scope);
+    throw failure('scope', 'a string, or left out', new Shown(typeof scope));
   }
 }

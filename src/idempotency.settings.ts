@@ -96,7 +96,6 @@ const MODULE_OPTIONS = [
   'encryption',
   'onEvent',
   'enabled',
-  'isGlobal',
 ] as const satisfies readonly (keyof IdempotencyModuleOptions)[];
 
 /** Validates a route's overrides by themselves, when its decorator is evaluated. */
@@ -106,7 +105,7 @@ export function validateRouteOptions(options: IdempotencyRouteOptions): void {
 }
 
 /** Validates and completes the module's options. Throws an `IdempotencyConfigurationError` that names the option. */
-export function resolveModuleSettings(options: IdempotencyModuleOptions = {}): ModuleSettings {
+export function resolveModuleSettings(options: IdempotencyModuleOptions): ModuleSettings {
   expected.knownOptions(options, MODULE_OPTIONS);
   checkRouteOptions(options);
   checkModuleOptions(options);
@@ -213,7 +212,6 @@ function checkModuleOptions(options: IdempotencyModuleOptions): void {
   expected.secret('secret', options.secret);
   expected.functionOr('onEvent', options.onEvent, []);
   expected.boolean('enabled', options.enabled);
-  expected.boolean('isGlobal', options.isGlobal);
 }
 
 function checkReplayHeaders(option: IdempotencyRouteOptions['replayHeaders']): void {
@@ -250,7 +248,8 @@ function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): Sealin
   if (encryption === undefined) return [];
   // What came may be a key in the wrong place, which must not reach a log: only its type is told.
   if (!Array.isArray(encryption?.keys) || encryption.keys.length === 0) {
-    throw expected.failure('encryption', 'an object with at least one key in `keys`', typeof encryption);
+    const got = new expected.Shown(encryption === null ? 'null' : typeof encryption);
+    throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
   }
   expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
   const ids = new Set<unknown>();
@@ -261,19 +260,24 @@ function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): Sealin
       throw expected.failure('encryption.keys', expectation, typeof id === 'string' ? id : typeof id);
     }
     ids.add(id);
-    return { id, key: createSecretKey(aes256Key(key)) };
+    return { id, key: createSecretKey(aes256Key(id, key)) };
   });
 }
 
-function aes256Key(key: unknown): Uint8Array {
+function aes256Key(id: string, key: unknown): Uint8Array {
   const bytes = typeof key === 'string' ? decodeKey(key) : key;
   if (!(bytes instanceof Uint8Array) || bytes.length !== 32) {
-    // The key itself must not reach a log, so the message tells nothing of what came.
     throw new IdempotencyConfigurationError(
-      'Expected every key of `encryption.keys` to be 32 bytes, or their base64 or hex text. Make one with: openssl rand -base64 32',
+      `Expected the key of id '${id}' in \`encryption.keys\` to be 32 bytes, or their base64 or hex text, got ${sizeOf(key)}. Make one with: openssl rand -base64 32`,
     );
   }
   return bytes;
+}
+
+/** The key itself must not reach a log. */
+function sizeOf(key: unknown): string {
+  if (typeof key === 'string') return key === '' ? 'an empty text' : `a text of ${key.length} characters`;
+  return key instanceof Uint8Array ? `${key.length} bytes` : typeof key;
 }
 
 /** Strict: Node's decoder skips what it does not know, so a mangled text could pass for a weaker key. */

@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { durationMs } from './duration';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 
@@ -6,9 +7,9 @@ export function failure(option: string, expectation: string, got: unknown): Idem
   return new IdempotencyConfigurationError(`Expected \`${option}\` to be ${expectation}, got ${shown(got)}.`);
 }
 
-export function knownOptions(options: unknown, names: readonly string[]): void {
+export function knownOptions(options: unknown, names: readonly string[], what = 'options'): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw failure('options', 'an object', options);
+    throw failure(what, 'an object', options);
   }
   for (const name of Object.keys(options)) {
     if (!names.includes(name)) {
@@ -78,7 +79,8 @@ export function namespace(option: string, value: unknown): void {
 export function secret(option: string, value: unknown): void {
   if (value === undefined || (typeof value === 'string' && value.length >= 16)) return;
   // A secret that is too short is still a secret: the message tells nothing of it.
-  throw failure(option, 'a text of at least 16 characters', typeof value);
+  const got = typeof value === 'string' ? new Shown(`${value.length} characters`) : new Shown(typeof value);
+  throw failure(option, 'a text of at least 16 characters', got);
 }
 
 const STORAGE_METHODS = ['get', 'create', 'complete', 'release', 'extend', 'delete'];
@@ -99,12 +101,26 @@ function quoted(choice: string | false): string {
   return choice === false ? 'false' : `'${choice}'`;
 }
 
+/** What is told instead of a value that must not be shown. */
+export class Shown {
+  constructor(readonly text: string) {}
+}
+
 /** What came, short enough for one line: options are configuration and may be shown. */
 function shown(value: unknown): string {
+  if (value instanceof Shown) return value.text;
+  if (value === undefined) return 'nothing';
   if (typeof value === 'string') return `'${value.slice(0, 80)}'`;
   if (typeof value === 'function') return `a function`;
   if (typeof value === 'object' && value !== null) {
-    return Array.isArray(value) ? 'an array' : `an object (${value.constructor?.name ?? 'no prototype'})`;
+    if (Array.isArray(value)) return 'an array';
+    const { constructor } = value;
+    const isPlain = constructor === undefined || constructor === Object;
+    return isPlain ? objectShown(Object.keys(value)) : `an object of class ${constructor.name}`;
   }
-  return `${String(value)} (${typeof value})`;
+  return `${inspect(value)} (${typeof value})`;
+}
+
+function objectShown(names: readonly string[]): string {
+  return names.length === 0 ? 'an empty object' : `an object with ${names.slice(0, 8).join(', ')}`;
 }

@@ -1,5 +1,6 @@
 import type { DigestSecret } from './digest';
-import { failure } from './idempotency.validation';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import { failure, knownOptions, Shown } from './idempotency.validation';
 import { recordKeyOf } from './record-key';
 
 /**
@@ -19,13 +20,42 @@ export type RecordName =
 
 /** The record key of a name: `namespace` and `secret` are the module's, and count for nothing where it is given as it is. */
 export function recordKeyOfName(name: RecordName, namespace: string, secret?: DigestSecret): string {
-  if ('recordKey' in name) {
-    const { recordKey } = name;
-    if (typeof recordKey === 'string' && recordKey !== '') return recordKey;
-    throw failure('recordKey', 'a record key, as events give it', recordKey);
-  }
+  checkName(name);
+  if ('recordKey' in name) return name.recordKey;
   const { key, scope, operation, route } = name;
   const source =
     operation !== undefined ? `run:${operation}` : route !== undefined ? `route:${route}` : 'header';
   return recordKeyOf({ namespace, source, scope, key }, secret);
+}
+
+/** A name that is wrong would miss its record, or meet another one. */
+function checkName(name: RecordName): void {
+  knownOptions(name, ['key', 'scope', 'operation', 'route', 'recordKey'], 'name');
+  if ('recordKey' in name) {
+    const { recordKey, ...others } = name;
+    checkText('recordKey', recordKey, 'a record key, as events give it');
+    const [beside] = Object.keys(others);
+    if (beside !== undefined) throw contradiction('recordKey', beside);
+    return;
+  }
+  const { key, scope, operation, route } = name;
+  checkText('key', key, 'a non-empty string');
+  if (scope !== undefined && typeof scope !== 'string') {
+    throw failure('scope', 'a string, or left out', new Shown(typeof scope));
+  }
+  if (operation !== undefined) checkText('operation', operation, 'a non-empty string, or left out');
+  if (route !== undefined) checkText('route', route, 'a non-empty string, or left out');
+  if (operation !== undefined && route !== undefined) throw contradiction('operation', 'route');
+}
+
+/** What came may say who somebody is, so only its type is told. */
+function checkText(part: string, value: unknown, expectation: string): void {
+  if (typeof value !== 'string') throw failure(part, expectation, new Shown(typeof value));
+  if (value === '') throw failure(part, expectation, value);
+}
+
+function contradiction(one: string, other: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `Expected a name with \`${one}\` or \`${other}\`, got both: they name different records.`,
+  );
 }

@@ -23,7 +23,13 @@ import {
   type Type,
 } from '@nestjs/common';
 import { Reflector, REQUEST } from '@nestjs/core';
-import { IdempotencyConfigurationError, Idempotent, NotIdempotent } from '../src';
+import {
+  IdempotencyConfigurationError,
+  IdempotencyLease,
+  Idempotent,
+  NotIdempotent,
+  type Lease,
+} from '../src';
 import { IDEMPOTENT_METADATA } from '../src/idempotency.metadata';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
@@ -313,6 +319,34 @@ describe.each(PLATFORMS)('@Idempotent() on %s', platform => {
     }
     await expect(startWith(PaymentsController)).rejects.toThrow(
       /PaymentsController\.create.*place `@Idempotent\(\)` above/is,
+    );
+  });
+
+  it('refuses to start where a handler takes a lease and is not marked', async () => {
+    @Controller()
+    class PaymentsController {
+      @Post()
+      create(@IdempotencyLease() lease: Lease) {
+        return lease.downstreamKey('charge');
+      }
+    }
+    await expect(startWith(PaymentsController)).rejects.toThrow(
+      /PaymentsController\.create takes `@IdempotencyLease\(\)`, but is not marked with `@Idempotent\(\)`/,
+    );
+  });
+
+  it('refuses to start where a handler is marked and exempt', async () => {
+    @Controller()
+    class PaymentsController {
+      @Post()
+      @NotIdempotent('it only reads')
+      @Idempotent()
+      create() {
+        return {};
+      }
+    }
+    await expect(startWith(PaymentsController)).rejects.toThrow(
+      /PaymentsController\.create is marked with `@Idempotent\(\)` and with `@NotIdempotent\(\)`/,
     );
   });
 

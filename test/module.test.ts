@@ -323,6 +323,6 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
 
 it('RedisStorage is refused without a client', () => {
   expect(() => new RedisStorage({ client: undefined as never })).toThrow(
-    'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got undefined',
+    'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got nothing',
   );
 });

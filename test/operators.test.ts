@@ -9,6 +9,7 @@ import {
   MemoryStorage,
   RedisStorage,
   type IdempotencyStorage,
+  type RecordName,
 } from '../src';
 import { describeRedis, redisUrl } from './support/redis';
 
@@ -109,6 +110,26 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     );
     const cookie = { status: 200, headers: { 'Set-Cookie': 'a=b' } };
     await expect(service.resolve(name(`${KEY}-wrong`), cookie)).rejects.toThrow('Expected `headers` to be');
+  });
+
+  it.each<[unknown, string]>([
+    [undefined, 'Expected `name` to be an object, got nothing.'],
+    ['key', "Expected `name` to be an object, got 'key'."],
+    [{}, 'Expected `key` to be a non-empty string, got undefined.'],
+    [{ kye: 'x' }, 'Unknown option `kye`. Options here are: key, operation, recordKey, route, scope.'],
+    [{ key: 'x', operatoin: 'job' }, 'Unknown option `operatoin`.'],
+    [{ key: 'x', recordKey: 'y' }, 'Expected a name with `recordKey` or `key`, got both'],
+    [{ key: 'x', operation: 'y', route: 'z' }, 'Expected a name with `operation` or `route`, got both'],
+  ])('are refused a name that could miss its record: %j', async (wrong, message) => {
+    const given = wrong as RecordName;
+    for (const call of [
+      () => service.get(given),
+      () => service.release(given),
+      () => service.delete(given),
+      () => service.resolve(given, { status: 201 }),
+    ]) {
+      await expect(call()).rejects.toThrow(message);
+    }
   });
 }
 

@@ -1,5 +1,8 @@
 import { Logger, type LoggerService } from '@nestjs/common';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { MemoryStorage, StorageUnavailableError } from '../src';
+import { build } from './fixtures/compiled';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { describeOwnRedis } from './support/redis';
@@ -33,6 +36,16 @@ it('answers 503 and runs nothing where MemoryStorage is full', async () => {
   expect([brief(refused), refused.retryAfter]).toEqual(['503 storage-unavailable', '1']);
   expect(brief(await ask(app, 'first'))).toBe('201 replay');
   expect([ledger.count('first'), ledger.count('second')]).toEqual([1, 0]);
+});
+
+it('answers within storageTimeout also where nothing else keeps the process alive', async () => {
+  const compiled = build();
+  const child = execFile(process.execPath, [compiled.fixture('lone-run')]);
+  let said = '';
+  child.stdout?.on('data', (text: string) => (said += text));
+  const [code] = (await once(child, 'close')) as [number];
+  compiled.remove();
+  expect([code, said.trim()]).toEqual([0, 'storage-unavailable']);
 });
 
 it('holds a key whose outcome does not fit into MemoryStorage', async () => {
@@ -125,4 +138,25 @@ describeOwnRedis('The log of an application whose Redis is away', () => {
     );
     expect(lines.join()).not.toMatch(/raw-key|blocks/);
   });
+
+  it('logs what a function of the options threw, which its client is not told', async () => {
+    const lines: string[] = [];
+    const note = (line: unknown): void => void lines.push(String(line));
+    app = await startWork({
+      storage: new MemoryStorage(),
+      options: { scope: request => (request as { user?: { id: string } }).user?.id.toLowerCase() ?? fail() },
+      work: () => 1,
+      prepare: nest => nest.useLogger({ log: () => undefined, warn: note, error: note }),
+    });
+    const refused = await ask(app, 'raw-key');
+    expect([brief(refused), refused.text.includes('no user')]).toEqual(['500 scope-failed', false]);
+    expect(lines).toEqual([
+      'A function of the options failed for POST /work (scope-failed): there is no user here',
+    ]);
+    Logger.overrideLogger(false);
+  });
 });
+
+function fail(): never {
+  throw new Error('there is no user here');
+}

@@ -271,7 +271,7 @@ describe('RedisStorage options', () => {
   const client = { defineCommand: () => undefined, options: {}, status: 'ready' } as unknown as Redis;
 
   it.each<[unknown, string]>([
-    [undefined, 'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got undefined'],
+    [undefined, 'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got nothing'],
     [
       { sendCommand: 1 },
       'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got an object of class Object',

@@ -34,7 +34,7 @@ function commandOf(name: string): Command {
   const meant = name === '' ? undefined : nearest(name, names);
   if (meant !== undefined) throw new UsageError(`Unknown command ${name}. Did you mean ${meant}?`);
   throw new UsageError(
-    `Expected a command (${names.join(', ')}), got ${name === '' ? 'none' : 'something else'}.`,
+    `Expected a command (${names.join(', ')}), got ${name === '' ? 'none' : name.startsWith('-') ? `the flag ${name.split('=')[0]}: flags come after the command` : 'something else'}.`,
   );
 }
 

@@ -8,8 +8,9 @@ interface PendingCall {
 }
 
 /**
- * Gives every storage call the same time limit. One unref'd timer serves all calls in flight: with one limit they expire
- * in the order in which they began, so a call costs a set entry instead of a timer.
+ * Gives every storage call the same time limit. One timer serves all calls in flight: with one limit they expire in the
+ * order in which they began, so a call costs a set entry instead of a timer. It keeps the process alive while a call is in
+ * flight, because somebody awaits that, and no longer.
  */
 export class StorageCalls {
   private readonly pending = new Set<PendingCall>();
@@ -37,20 +38,27 @@ export class StorageCalls {
           ),
       };
       this.pending.add(call);
-      this.timer ??= this.arm(this.limitMs);
+      if (this.timer === undefined) this.timer = this.arm(this.limitMs);
+      else if (this.pending.size === 1) this.timer.ref();
       promise.then(
-        result => (this.pending.delete(call) ? resolve(result) : late?.(result)),
+        result => (this.remove(call) ? resolve(result) : late?.(result)),
         (error: unknown) => {
-          this.pending.delete(call);
+          this.remove(call);
           reject(error instanceof Error ? error : new Error(String(error)));
         },
       );
     });
   }
 
+  private remove(call: PendingCall): boolean {
+    const wasPending = this.pending.delete(call);
+    if (this.pending.size === 0) this.timer?.unref();
+    return wasPending;
+  }
+
   private arm(delayMs: number): NodeJS.Timeout {
     // Replies may wait in the socket after a blocked event loop: setImmediate lets them be read before calls expire.
-    return setTimeout(() => setImmediate(() => this.expireDue()), delayMs).unref();
+    return setTimeout(() => setImmediate(() => this.expireDue()), delayMs);
   }
 
   private expireDue(): void {

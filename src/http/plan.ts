@@ -55,7 +55,7 @@ export class HttpPlanner {
         ? readKey(request, this.headerName, settings.keyRules)
         : await keyFrom(settings.key, request, context, settings);
     if (key === undefined) {
-      if (settings.required) throw new KeyMissingError(this.settings.headerName);
+      if (settings.required) throw this.keyMissing(settings);
       return undefined;
     }
     const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
@@ -70,6 +70,12 @@ export class HttpPlanner {
       route: route.name,
       onAbandon: settings.waitMs > 0 ? callback => exchange.onAbandon(callback) : undefined,
     };
+  }
+
+  private keyMissing({ key }: RouteSettings): KeyMissingError {
+    return new KeyMissingError(
+      key === undefined ? `the ${this.settings.headerName} header` : 'the request itself',
+    );
   }
 
   private fingerprint(

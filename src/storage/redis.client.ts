@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { SCRIPTS, type ScriptName } from './redis.scripts';
 
@@ -86,6 +87,8 @@ export function checkClient(client: RedisClient | undefined): asserts client is 
 /** Names a value without its contents, which can be a password. */
 function nameOf(value: unknown): string {
   if (typeof value === 'string') return `'${value}'`;
-  if (typeof value !== 'object' || value === null) return String(value);
+  if (value === undefined) return 'nothing';
+  if (typeof value === 'function') return 'a function: pass the client as `{ client }`';
+  if (typeof value !== 'object' || value === null) return inspect(value);
   return `an object of class ${value.constructor?.name ?? 'Object'}`;
 }

@@ -72,7 +72,8 @@ export class RedisStorage implements IdempotencyStorage {
   readonly #nearCache: NearCache | undefined;
 
   constructor(options: RedisStorageOptions) {
-    const { client, prefix = 'idempotency', allowEviction = false } = options;
+    const given: Partial<RedisStorageOptions> | undefined = options;
+    const { client, prefix = 'idempotency', allowEviction = false } = given ?? {};
     checkClient(client);
     if (typeof prefix !== 'string' || prefix === '') {
       throw new IdempotencyConfigurationError(

@@ -2,6 +2,7 @@ import { RequestMethod, type INestApplicationContext } from '@nestjs/common';
 import { ModulesContainer } from '@nestjs/core';
 import { handlerNames, handlerOf, overridesOf, routeName, type Controller } from '../idempotency.discovery';
 import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../idempotency.metadata';
+import { failure } from '../idempotency.validation';
 
 const UNSAFE: readonly unknown[] = [
   RequestMethod.POST,
@@ -24,6 +25,10 @@ export interface CoverageOptions {
  */
 export function assertIdempotencyCoverage(app: INestApplicationContext, options: CoverageOptions = {}): void {
   const { exempt = [] } = options;
+  if (!isArray(exempt)) throw failure('exempt', 'an array of route names and patterns', exempt);
+  if (typeof app?.get !== 'function') {
+    throw failure('app', 'a Nest application, such as NestFactory.create() resolves to', app);
+  }
   const missing = undecidedRoutes(app).filter(
     ({ route }) => !exempt.some(rule => (typeof rule === 'string' ? rule === route : rule.test(route))),
   );
@@ -33,6 +38,8 @@ export function assertIdempotencyCoverage(app: INestApplicationContext, options:
     `${missing.length} route(s) are marked neither with @Idempotent() nor with @NotIdempotent('reason'):\n${lines.join('\n')}`,
   );
 }
+
+const isArray: (value: unknown) => boolean = Array.isArray;
 
 function undecidedRoutes(app: INestApplicationContext): { route: string; handler: string }[] {
   const routes = new Map<string, string>();

@@ -17,11 +17,22 @@ export type ResolvedOutcome = {
     }
 );
 
-/** @throws IdempotencyConfigurationError where ttl or status is none, or a header may never be stored */
+/** @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, or a header may never be stored */
 export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
+  if (typeof resolution !== 'object' || resolution === null) {
+    throw failure('resolution', 'an object with `status` or `value`', resolution);
+  }
   duration('ttl', resolution.ttl);
-  if ('value' in resolution) return { status: 200, headers: [], body: jsonBytes(resolution.value) };
-  const { status, headers = {}, body } = resolution;
+  return 'value' in resolution
+    ? { status: 200, headers: [], body: jsonBytes(resolution.value) }
+    : answerOutcome(resolution);
+}
+
+function answerOutcome({
+  status,
+  headers = {},
+  body,
+}: Extract<ResolvedOutcome, { status: number }>): Outcome {
   if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
     throw failure('status', 'a final status from 200 to 599', status);
   }

@@ -37,7 +37,7 @@ export class ValuePlanner {
     const { request, payload } = callOf(context);
     const key = settings.key && (await keyFrom(settings.key, request, context, settings));
     if (key === undefined) {
-      if (settings.required) throw new KeyMissingError('key');
+      if (settings.required) throw new KeyMissingError('the message');
       return undefined;
     }
     const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
