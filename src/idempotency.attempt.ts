@@ -164,20 +164,40 @@ function statusOf(error: unknown): number {
 }
 
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
-export type RequestMark = Attempt | { readonly claim: Claim | undefined; readonly replayed?: unknown };
+export type RequestMark = Attempt | Decided;
+
+/** A request about which nothing is left to decide here. */
+export interface Decided {
+  readonly claim: Claim | undefined;
+  readonly replayed?: { readonly value: unknown };
+}
 
 const MARK = Symbol('nestjs-idempotency.request');
 
 /** On the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
 interface MarkedRequest {
-  [MARK]?: RequestMark | undefined;
+  [MARK]?: Mark;
+}
+
+/** Belongs to one object: a copy of a request, `{ ...request }`, is another request. */
+class Mark {
+  constructor(
+    readonly request: object,
+    readonly meaning: RequestMark | undefined,
+  ) {}
+
+  /** Requests that somebody logs lead here, and must not show what was answered. */
+  [inspect.custom](): string {
+    return 'Mark of a request with an idempotency key';
+  }
 }
 
 /** Remembers what became of a request, so that a second interceptor does not act again. */
 export function markRequest(request: object, mark: RequestMark | undefined): void {
-  (request as MarkedRequest)[MARK] = mark;
+  (request as MarkedRequest)[MARK] = new Mark(request, mark);
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {
-  return (request as MarkedRequest | null | undefined)?.[MARK];
+  const mark = (request as MarkedRequest | null | undefined)?.[MARK];
+  return mark?.request === request ? mark?.meaning : undefined;
 }

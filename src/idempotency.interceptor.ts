@@ -125,6 +125,6 @@ const INVALID: ReadonlySet<string> = new Set([
 /** The interceptor is bound twice, or an outer `retry()` asks again: the request keeps what was decided for it. */
 function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
   if (mark instanceof Attempt) mark.assertCanBegin();
-  else if (mark.replayed !== undefined) return of((mark.replayed as { value: unknown }).value);
+  else if (mark.replayed !== undefined) return of(mark.replayed.value);
   return next.handle();
 }

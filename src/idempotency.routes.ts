@@ -114,7 +114,7 @@ export class IdempotencyRoutes {
       settings,
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
-      capture: captureRules(settings, ownHeaders(handler)),
+      capture: captureRules(settings, ownHeaders(handler), injectsResponse(controller, name)),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
     this.routes.set(handler, routes.set(controller, route));
@@ -183,9 +183,13 @@ function isWrapped(controller: Controller, handler: Handler): boolean {
   return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || ofHandler.findIndex(isOurs) !== 0;
 }
 
-function captureRules(settings: RouteSettings, ownHeaders: readonly string[]): CaptureRules {
+function captureRules(
+  settings: RouteSettings,
+  ownHeaders: readonly string[],
+  injectsResponse: boolean,
+): CaptureRules {
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
-  return Object.freeze({ maxBytes, holdBack, replayHeaders, ownHeaders });
+  return Object.freeze({ maxBytes, holdBack, replayHeaders, ownHeaders, injectsResponse });
 }
 
 /** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */

@@ -35,7 +35,9 @@ describe('docs/options.md', () => {
   }));
 
   it('explains every option, each once', () => {
-    expect(rows.map(({ name }) => name).sort()).toEqual(optionNames(resolveModuleSettings));
+    // Nest takes `isGlobal` out before the library sees the options.
+    const known = [...optionNames(resolveModuleSettings), 'isGlobal'].sort();
+    expect(rows.map(({ name }) => name).sort()).toEqual(known);
     for (const { name, meaning } of rows) expect([name, meaning.length > 20]).toEqual([name, true]);
   });
 

@@ -23,6 +23,8 @@ export interface CaptureRules {
   readonly replayHeaders: ReadonlySet<string> | undefined;
   /** Lower-case names of headers that are there already, and yet the handler's own. */
   readonly ownHeaders: readonly string[];
+  /** The handler holds the response itself, and may hand it to another application, which gives it another prototype. */
+  readonly injectsResponse: boolean;
 }
 
 export interface CaptureListener {

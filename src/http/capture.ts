@@ -2,7 +2,8 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf } from './intercepted-response';
-import { isFastifyReply, type PlatformResponse, type RawResponse } from './raw-response';
+import { isQueued, whenConnectionCloses } from './queued-response';
+import { isFastifyReply, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
 /** A response that is being captured. */
@@ -29,10 +30,15 @@ export function captureResponse(
   const answer = rules.holdBack
     ? new HeldAnswer(raw, known, rules, listener)
     : new TeedAnswer(raw, known, rules, listener);
-  intercept(raw, answer);
-  // The client has gone already, so nobody is going to tell.
-  if (raw.destroyed) listener.onCut(false);
+  intercept(raw, answer, rules.injectsResponse);
+  if (hasNoClient(raw)) listener.onCut(false);
+  else if (isQueued(raw)) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;
+}
+
+/** The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that. */
+function hasNoClient(raw: RawResponse): boolean {
+  return raw.destroyed === true || (isHttp2(raw) && raw.socket == null);
 }
 
 /** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */

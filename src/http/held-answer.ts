@@ -64,8 +64,9 @@ export class HeldAnswer extends Answer implements Interception {
       if (callback) process.nextTick(callback, new Error('The response has ended already.'));
       return;
     }
-    const bytes = chunk == null ? undefined : bytesOf(chunk, encoding);
-    if (chunk != null && bytes === undefined) return void this.original.end.apply(this.raw, [...args]);
+    // Node takes whatever is falsy for nothing.
+    const bytes = chunk ? bytesOf(chunk, encoding) : undefined;
+    if (chunk && bytes === undefined) return void this.original.end.apply(this.raw, [...args]);
     this.commit();
     if (this.passing) return void this.original.end.apply(this.raw, [...args]);
     this.ended = true;

@@ -36,9 +36,16 @@ interface InterceptedResponse extends RawResponse {
  */
 const underWay = new Map<RawResponse, Interception>();
 
+/** Of responses that may never say that they are over: their client has gone, or others stand before them on their connection. */
+const adrift = new WeakMap<RawResponse, Interception>();
+
+function besideResponse(raw: RawResponse): Interception | undefined {
+  return underWay.get(raw) ?? adrift.get(raw);
+}
+
 /** The interception of a response, where there is one. */
 export function interceptionOf(raw: InterceptedResponse): Interception | undefined {
-  return raw[INTERCEPTION] ?? underWay.get(raw);
+  return raw[INTERCEPTION] ?? besideResponse(raw);
 }
 
 /** What the methods that are put over a response ask, at the place where they stand. */
@@ -132,11 +139,11 @@ function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResp
   };
 }
 
-/** A handler may answer after its client has gone, and one that never does must not stay in the map for good. */
+/** A handler may answer after its client has gone, and one that never does must not be kept for good. */
 function leaveMap(raw: RawResponse): void {
   const interception = underWay.get(raw);
   underWay.delete(raw);
-  if (interception?.passing === false) keepOnResponse(raw, interception);
+  if (interception?.passing === false) adrift.set(raw, interception);
 }
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
@@ -167,14 +174,16 @@ const METHOD_NAMES = Object.keys(OWN_METHODS);
  *
  * Express gives every response a prototype of its application's own, so the methods are put on that one, once: a change of each
  * response would cost more than all the rest. Responses with Node's own prototype (Fastify's), and those on which somebody
- * else has put methods (compression, a session, a tracer), get own properties over what is there.
+ * else has put methods (compression, a session, a tracer), get own properties over what is there. So do those that the handler holds
+ * itself: it may hand them to another application, and Express gives them that one's prototype then.
  */
-export function intercept(raw: RawResponse, interception: Interception): void {
+export function intercept(raw: RawResponse, interception: Interception, injectsResponse: boolean): void {
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
   const own = ownMethods(raw);
-  if (own.length === 0 && !isNodes(prototype)) {
+  if (own.length === 0 && !isNodes(prototype) && !injectsResponse) {
     interception.original = originals.get(prototype) ?? overlayPrototype(prototype);
-    underWay.set(raw, interception);
+    const willTell = raw.destroyed !== true && raw.socket != null;
+    (willTell ? underWay : adrift).set(raw, interception);
     return;
   }
   const below = originals.get(prototype) ?? prototype;
@@ -198,8 +207,11 @@ function overlayPrototype(prototype: RawResponse): RawResponse {
   const original = withOwn(prototype, above, ownMethods(prototype));
   const overlay: Overlay = {
     interceptionOf(raw) {
-      const interception = underWay.get(raw);
-      return interception?.passing ? undefined : interception;
+      const interception = besideResponse(raw);
+      if (interception === undefined || interception.passing) return undefined;
+      // An application that is mounted in another has a prototype above its own; only one of them intercepts.
+      const isNearest = interception.original === original || Object.getPrototypeOf(raw) === prototype;
+      return isNearest ? interception : undefined;
     },
     originalOf: () => original,
   };

@@ -6,6 +6,11 @@ import {
 } from 'node:http';
 import { Socket } from 'node:net';
 
+/** The connection of a request. */
+export interface RawConnection {
+  once(event: string, listener: () => void): unknown;
+}
+
 /** The parts of `ServerResponse` and `Http2ServerResponse` that capture and replay use. */
 export interface RawResponse {
   statusCode: number;
@@ -17,6 +22,7 @@ export interface RawResponse {
   readonly req?: {
     readonly method?: string;
     readonly httpVersionMajor?: number;
+    readonly socket?: RawConnection | null;
     readonly headers?: Readonly<Record<string, unknown>>;
   };
   getHeader(name: string): number | string | string[] | undefined;

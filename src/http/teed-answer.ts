@@ -19,6 +19,8 @@ export class TeedAnswer extends Answer implements Interception {
   writeHead(args: readonly unknown[]): void {
     const before = this.committed ? undefined : headOf(this.raw, args.find(isObject));
     this.original.writeHead.apply(this.raw, [...args]);
+    // On HTTP/2, Node does not even note the status once the client has gone.
+    if (!this.committed && this.isHttp2) this.raw.statusCode = Number(args[0]) | 0;
     this.head ??= before;
     // Node calls this by itself where nobody did.
     if (!this.committed) this.headBy = 'writeHead';
@@ -33,6 +35,9 @@ export class TeedAnswer extends Answer implements Interception {
 
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding } = chunkArguments(args);
+    // Throws before it sends anything: the chunk is of no type that Node writes.
+    if (bytesOf(chunk, encoding) === undefined)
+      return this.original.write.call(this.raw, chunk, ...args.slice(1));
     this.commit();
     // On HTTP/2 Node writes by this method what `end()` was given.
     if (!this.ended) this.copy(chunk, encoding, false);
@@ -42,8 +47,10 @@ export class TeedAnswer extends Answer implements Interception {
   end(args: readonly unknown[]): void {
     if (this.ended) return void this.original.end.apply(this.raw, [...args]);
     const { chunk, encoding } = chunkArguments(args);
+    if (chunk && bytesOf(chunk, encoding) === undefined)
+      return void this.original.end.apply(this.raw, [...args]);
     this.commit();
-    if (chunk != null) this.copy(chunk, encoding, true);
+    if (chunk) this.copy(chunk, encoding, true);
     this.ended = !this.passing;
     this.original.end.apply(this.raw, [...args]);
     if (this.ended) this.tell();

@@ -80,7 +80,8 @@ function valueBytes(value: OutcomeHeader[1]): number {
 function readOutcome(rows: RowTable, row: number): Outcome {
   const status = rows.status(row);
   const headers = rows.headers(row);
-  const body = rows.body(row) ?? NO_BODY;
+  // A copy: whoever sends it may change its bytes in place, and behind those of a slab are those of other records.
+  const body = Buffer.from(rows.body(row) ?? NO_BODY);
   const extras = rows.extras(row);
   return extras === undefined ? { status, headers, body } : { status, headers, body, ...extras };
 }

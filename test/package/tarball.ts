@@ -20,7 +20,7 @@ const EXPECTED = [
   /^package\.json$/,
   /^README\.md$/,
   /^LICENSE$/,
-  /^docs\/errors\.md$/,
+  /^docs\/(?:[\w-]+\.md|grafana-dashboard\.json)$/,
   /^dist\/[\w./-]+\.(js|d\.ts)$/,
 ];
 

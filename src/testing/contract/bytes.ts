@@ -67,6 +67,13 @@ const copyTests: Specification = test => {
     assertOutcome(await trial.get(), { ...OUTCOME, body: Buffer.from('as it was') });
   });
 
+  test('5: a buffer that its reader changes does not change the record', async trial => {
+    await trial.completed({ ...OUTCOME, body: Buffer.from('as it was') });
+    const read = await trial.get();
+    if (read?.state === 'completed') read.outcome.body.fill(0);
+    assertOutcome(await trial.get(), { ...OUTCOME, body: Buffer.from('as it was') });
+  });
+
   test('5: headers that their owner changes after complete do not change the record', async trial => {
     const values = ['a=1', 'b=2'];
     const headers: OutcomeHeader[] = [['Link', values]];

@@ -1,0 +1,27 @@
+import type { RawConnection, RawResponse } from './raw-response';
+
+/** What is to be told when a connection closes; one listener a connection, however many requests are sent ahead on it. */
+const told = new WeakMap<RawConnection, Set<() => void>>();
+
+/** Whether others of its connection are to be answered first (RFC 9112, 9.3.2): Node has given it no socket yet. */
+export function isQueued(raw: RawResponse): boolean {
+  return raw.socket == null;
+}
+
+/** Calls back when the connection of a queued response closes before its turn: Node does not tell the response itself. */
+export function whenConnectionCloses(raw: RawResponse, callback: () => void): void {
+  const connection = raw.req?.socket;
+  if (connection == null) return;
+  const callbacks = told.get(connection) ?? listenTo(connection);
+  callbacks.add(callback);
+  raw.once('socket', () => callbacks.delete(callback));
+}
+
+function listenTo(connection: RawConnection): Set<() => void> {
+  const callbacks = new Set<() => void>();
+  told.set(connection, callbacks);
+  connection.once('close', () => {
+    for (const callback of callbacks) callback();
+  });
+  return callbacks;
+}
