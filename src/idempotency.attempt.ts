@@ -14,6 +14,7 @@ import type { CaptureListener } from './http/answer';
 import type { Capture } from './http/capture';
 import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
+import type { MaybePromise } from './maybe-promise';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
 const CUT_GRACE_MS = 2_000;
@@ -78,11 +79,11 @@ export class Attempt implements HandlerObserver, CaptureListener {
     } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
 
-  onEnding(ending: Ending): Promise<void> | undefined {
-    if (this.isSettled) return undefined;
+  onEnding(ending: Ending): MaybePromise<void> {
+    if (this.isSettled) return;
     if (this.run.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
-      return undefined;
+      return;
     }
     return this.settle(this.decide(ending));
   }
@@ -140,8 +141,8 @@ export class Attempt implements HandlerObserver, CaptureListener {
     else setTimeout(settle, CUT_GRACE_MS).unref();
   }
 
-  private settle(decision: Decision): Promise<void> {
-    if (this.isSettled) return Promise.resolve();
+  private settle(decision: Decision): MaybePromise<void> {
+    if (this.isSettled) return;
     this.isSettled = true;
     return this.claim.settle(decision);
   }

@@ -21,16 +21,17 @@ import {
 } from './idempotency.errors';
 import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
 import type { ModuleSettings } from './idempotency.settings';
+import { proceed, type MaybePromise } from './maybe-promise';
 import type { IdempotencyRecord, IdempotencyStorage, Outcome } from './storage/storage';
 
 /** What to do with a request, once its key is decided. */
 export interface Execution<T> {
   /** The key is this request's: run the handler, and settle the claim when it is over. */
-  execute(claim: Claim): T | Promise<T>;
+  execute(claim: Claim): MaybePromise<T>;
   /** The key was used: answer as the first request was answered. */
-  replay(outcome: Outcome): T | Promise<T>;
+  replay(outcome: Outcome): MaybePromise<T>;
   /** The storage is away, and the route prefers to run unprotected. */
-  executeUnprotected(): T | Promise<T>;
+  executeUnprotected(): MaybePromise<T>;
 }
 
 /** How often running handlers are looked at while the application closes. */
@@ -62,58 +63,67 @@ export class IdempotencyEngine implements EngineParts {
     this.unstored = new Unstored(settings.storageTimeoutMs);
   }
 
-  /** Decides the plan's key in one round trip, then executes or replays. Rejects with an `IdempotencyError` otherwise. */
-  async run<T>(plan: RequestPlan, execution: Execution<T>): Promise<T> {
-    let decided: Claim | Outcome | undefined;
-    try {
-      decided = await this.decide(plan);
-    } catch (error) {
-      this.reportRefusal(plan, error);
-      throw error;
-    }
+  /** Decides the plan's key in one round trip, then executes or replays. Fails with an `IdempotencyError` otherwise. */
+  run<T>(plan: RequestPlan, execution: Execution<T>): MaybePromise<T> {
+    return proceed(
+      () => (plan.settings.waitMs > 0 ? this.decideOrWait(plan) : this.decide(plan)),
+      decided => this.carryOut(plan, decided, execution),
+      error => {
+        this.reportRefusal(plan, error);
+        throw error;
+      },
+    );
+  }
+
+  private carryOut<T>(
+    plan: RequestPlan,
+    decided: Claim | Outcome | undefined,
+    execution: Execution<T>,
+  ): MaybePromise<T> {
     if (decided === undefined) return execution.executeUnprotected();
-    if (decided instanceof Claim) return this.execute(decided, execution);
+    if (decided instanceof Claim) return execute(decided, execution);
     this.emit('replayed', plan, { status: decided.status });
     return execution.replay(decided);
   }
 
-  private async execute<T>(claim: Claim, execution: Execution<T>): Promise<T> {
-    try {
-      return await execution.execute(claim);
-    } catch (error) {
-      // What fails before a handler could begin must not leave a claim behind. A claim is settled once.
-      await claim.settle(RELEASE);
-      throw error;
-    }
+  /** `undefined`: the storage is away, and the route prefers to run unprotected. */
+  private decide(plan: RequestPlan): MaybePromise<Claim | Outcome | undefined> {
+    return proceed(
+      () => this.claimOrRead(plan),
+      found => (found instanceof Claim ? found : this.answerNow(plan, found)),
+      error => this.withoutStorage(plan, error),
+    );
   }
 
-  /** `undefined`: the storage is away, and the route prefers to run unprotected. */
-  private async decide(plan: RequestPlan): Promise<Claim | Outcome | undefined> {
-    const waiter =
-      plan.settings.waitMs > 0 ? this.waiting.enter(plan.recordKey, plan.fingerprint) : undefined;
+  /** The same where duplicates wait for the first request. */
+  private async decideOrWait(plan: RequestPlan): Promise<Claim | Outcome | undefined> {
+    const waiter = this.waiting.enter(plan.recordKey, plan.fingerprint);
+    if (waiter === undefined) return this.decide(plan);
     try {
-      return await (waiter?.isFirst === false ? this.wait(plan, waiter) : this.decideFirst(plan, waiter));
+      return await (waiter.isFirst ? this.decideFirst(plan, waiter) : this.wait(plan, waiter));
     } catch (error) {
       // Once a record was seen, it is known that another run is under way.
-      if (waiter?.knowsRecord || !mayRunUnprotected(plan, error)) throw error;
-      this.emit('skipped', plan, { code: error.code });
-      return undefined;
+      if (waiter.knowsRecord) throw error;
+      return this.withoutStorage(plan, error);
     } finally {
-      waiter?.leave();
+      waiter.leave();
     }
   }
 
-  private async decideFirst(plan: RequestPlan, waiter: Waiter | undefined): Promise<Claim | Outcome> {
-    const found = await (waiter === undefined ? this.claimOrRead(plan) : this.ask(plan, waiter));
+  private async decideFirst(plan: RequestPlan, waiter: Waiter): Promise<Claim | Outcome> {
+    const found = await this.ask(plan, waiter);
     if (found instanceof Claim) return found;
     const answer = await this.answer(plan, found);
-    if (answer !== 'in-progress') return answer;
-    if (waiter === undefined) throw new InProgressError(1);
-    return this.wait(plan, waiter);
+    return answer === 'in-progress' ? this.wait(plan, waiter) : answer;
+  }
+
+  private withoutStorage(plan: RequestPlan, error: unknown): undefined {
+    if (!mayRunUnprotected(plan, error)) throw error;
+    this.emit('skipped', plan, { code: error.code });
   }
 
   /** One round trip: the claim, or the record in the way. */
-  private async claimOrRead(plan: RequestPlan): Promise<Claim | IdempotencyRecord> {
+  private claimOrRead(plan: RequestPlan): MaybePromise<Claim | IdempotencyRecord> {
     const unstored = this.unstored.get(plan.recordKey);
     if (unstored !== undefined) return unstored;
     const { leaseMs, onLapse, ttlMs } = plan.settings;
@@ -122,17 +132,19 @@ export class IdempotencyEngine implements EngineParts {
     const claim = { token, fingerprint, leaseMs, onLapse, ttlMs };
     const record = new OwnedRecord(this.storage, this.calls, recordKey, claim);
     const sentAt = now();
-    let inTheWay: IdempotencyRecord | undefined;
-    try {
-      inTheWay = await record.create();
-    } catch (error) {
-      this.reportStorageError('create', plan, error);
-      throw this.refusal(error, record);
-    }
-    this.unstored.storageIsBack();
-    if (inTheWay !== undefined) return inTheWay;
-    this.emit('claimed', plan);
-    return new Claim(this, plan, record, sentAt);
+    return proceed(
+      () => record.create(),
+      inTheWay => {
+        this.unstored.storageIsBack();
+        if (inTheWay !== undefined) return inTheWay;
+        this.emit('claimed', plan);
+        return new Claim(this, plan, record, sentAt);
+      },
+      error => {
+        this.reportStorageError('create', plan, error);
+        throw this.refusal(error, record);
+      },
+    );
   }
 
   /** Whatever a storage throws before the run, the handler does not run. */
@@ -161,9 +173,26 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 
+  /** What a record says to a plan that does not wait. */
+  private answerNow(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Outcome> {
+    return proceed(
+      () => this.answer(plan, record),
+      answer => {
+        if (answer === 'in-progress') throw new InProgressError(1);
+        return answer;
+      },
+    );
+  }
+
   /** What a record says to this plan. A request that differs is refused before all else. */
-  private async answer(plan: RequestPlan, record: IdempotencyRecord): Promise<Outcome | 'in-progress'> {
-    if (record.fingerprint !== plan.fingerprint) await compareAcrossReleases(plan, record.fingerprint);
+  private answer(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Outcome | 'in-progress'> {
+    const { fingerprint } = record;
+    return fingerprint === plan.fingerprint
+      ? this.read(plan, record)
+      : compareAcrossReleases(plan, fingerprint).then(() => this.read(plan, record));
+  }
+
+  private read(plan: RequestPlan, record: IdempotencyRecord): Outcome | 'in-progress' {
     if (record.state === 'held') throw new HeldError(record.held, record.status);
     return record.state === 'completed' ? this.sealing.open(plan.recordKey, record) : 'in-progress';
   }
@@ -244,6 +273,18 @@ export class IdempotencyEngine implements EngineParts {
       }
     }
   }
+}
+
+function execute<T>(claim: Claim, execution: Execution<T>): MaybePromise<T> {
+  return proceed(
+    () => execution.execute(claim),
+    value => value,
+    async error => {
+      // What fails before a handler could begin must not leave a claim behind. A claim is settled once.
+      await claim.settle(RELEASE);
+      throw error;
+    },
+  );
 }
 
 /** Only where nothing is known of the key: the storage cannot be reached, and the claim was not made. */

@@ -12,6 +12,7 @@ import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
+import { proceed, type MaybePromise } from './maybe-promise';
 import type { Outcome } from './storage/storage';
 
 /** What all exchanges of an application share. */
@@ -31,9 +32,9 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     readonly context: ExecutionContext,
     private readonly next: CallHandler,
   ) {
-    const http = context.switchToHttp();
-    this.request = http.getRequest<HttpRequest>();
-    this.response = http.getResponse<PlatformResponse>();
+    // What `switchToHttp()` leads to, which puts three functions on every context.
+    this.request = context.getArgByIndex<HttpRequest>(0);
+    this.response = context.getArgByIndex<PlatformResponse>(1);
   }
 
   get injectsResponse(): boolean {
@@ -53,13 +54,15 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     return this.next.handle();
   }
 
-  async replay(outcome: Outcome): Promise<Observable<unknown>> {
+  replay(outcome: Outcome): MaybePromise<Observable<unknown>> {
     const { routes, settings } = this.parts;
     // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
     const replayed = routes.hasOuterInterceptors(this.route) ? replayedValue(outcome) : undefined;
     markRequest(this.request, { claim: undefined, replayed: { value: replayed } });
-    await replayOutcome(this.response, outcome, settings.replayedHeader);
-    return of(replayed);
+    return proceed(
+      () => replayOutcome(this.response, outcome, settings.replayedHeader),
+      () => of(replayed),
+    );
   }
 
   executeUnprotected(): Observable<unknown> {

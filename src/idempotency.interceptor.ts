@@ -9,7 +9,6 @@ import {
 import { finalize, from, lastValueFrom, mergeAll, of, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
-import { HttpPlanner } from './http/plan';
 import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
 import { callObject } from './idempotency.call';
 import { IdempotencyEngine } from './idempotency.engine';
@@ -19,6 +18,7 @@ import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
+import { proceed, type MaybePromise } from './maybe-promise';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue, valueOf } from './value/value-run';
 
@@ -26,7 +26,6 @@ import { runForValue, valueOf } from './value/value-run';
 @Injectable()
 @SetMetadata(INTERCEPTOR_METADATA, true)
 export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
-  private readonly planner: HttpPlanner;
   private readonly valuePlanner: ValuePlanner;
 
   constructor(
@@ -34,14 +33,10 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     @Inject(IdempotencyRoutes) readonly routes: IdempotencyRoutes,
     @Inject(MODULE_SETTINGS) readonly settings: ModuleSettings,
   ) {
-    this.planner = new HttpPlanner(settings);
     this.valuePlanner = new ValuePlanner(settings);
   }
 
-  intercept(
-    context: ExecutionContext,
-    next: CallHandler,
-  ): Observable<unknown> | Promise<Observable<unknown>> {
+  intercept(context: ExecutionContext, next: CallHandler): MaybePromise<Observable<unknown>> {
     const route = this.settings.enabled
       ? this.routes.find(context.getClass(), context.getHandler())
       : undefined;
@@ -49,20 +44,28 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     if (context.getType() !== 'http') return this.protectValue(route, context, next);
     const exchange = new HttpExchange(this, route, context, next);
     const mark = attemptOf(exchange.request);
-    return mark === undefined ? this.protect(exchange) : actOnce(mark, next);
+    if (mark !== undefined) return actOnce(mark, next);
+    return proceed(
+      () => this.protect(exchange),
+      answer => answer,
+      error => {
+        if (!(error instanceof IdempotencyError)) throw error;
+        this.reportInvalid(route, error);
+        throw exchange.refuse(error);
+      },
+    );
   }
 
-  private async protect(exchange: HttpExchange): Promise<Observable<unknown>> {
-    try {
-      const plan = await this.planner.plan(exchange);
-      if (plan !== undefined) return await this.engine.run(plan, exchange);
-      this.reportSkipped(exchange.route);
-      return exchange.executeUnprotected();
-    } catch (error) {
-      if (!(error instanceof IdempotencyError)) throw error;
-      this.reportInvalid(exchange.route, error);
-      throw exchange.refuse(error);
-    }
+  private protect(exchange: HttpExchange): MaybePromise<Observable<unknown>> {
+    const { route } = exchange;
+    return proceed(
+      () => route.planner.plan(exchange),
+      plan => {
+        if (plan !== undefined) return this.engine.run(plan, exchange);
+        this.reportSkipped(route);
+        return exchange.executeUnprotected();
+      },
+    );
   }
 
   /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a JSON array. */

@@ -1,6 +1,7 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/answer';
+import { HttpPlanner } from './http/plan';
 import {
   handlerOf,
   handlerNames,
@@ -34,6 +35,7 @@ export interface Route {
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly isWrapped: boolean;
   readonly capture: CaptureRules;
+  readonly planner: HttpPlanner;
 }
 
 /**
@@ -109,12 +111,14 @@ export class IdempotencyRoutes {
     const overrides = overridesOf(handler);
     if (overrides === undefined) return undefined;
     const settings = this.settingsOf(controller, name, overrides);
+    const at = routeName(controller, handler, name);
     const route: Route = Object.freeze({
-      name: routeName(controller, handler, name),
+      name: at,
       settings,
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
       capture: captureRules(settings, ownHeaders(handler), injectsResponse(controller, name)),
+      planner: new HttpPlanner(this.settings, at, settings),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
     this.routes.set(handler, routes.set(controller, route));

@@ -49,6 +49,7 @@ export {
   type IdempotencyProblem,
 } from './idempotency.errors';
 export { NEVER_STORED_HEADERS } from './http/headers';
+export type { MaybePromise } from './maybe-promise';
 export { MemoryStorage, type MemoryClock, type MemoryStorageOptions } from './storage/memory.storage';
 export type { NearCacheOptions } from './storage/near-cache.options';
 export { RedisStorage, type RedisStorageOptions } from './storage/redis.storage';
@@ -63,7 +64,6 @@ export type {
   IdempotencyRecord,
   IdempotencyStorage,
   InProgressRecord,
-  MaybePromise,
   OnLapse,
   Outcome,
   OutcomeHeader,

@@ -24,9 +24,24 @@ export interface RecordIdentity {
  * can guess back.
  */
 export function recordKeyOf(identity: RecordIdentity, secret?: DigestSecret): string {
-  const { namespace, source, scope, key } = identity;
-  const preimage =
-    taggedPart(KEY_FORMAT) + taggedPart(namespace) + taggedPart(source) + taggedPart(scope) + taggedPart(key);
-  const digest = digestOf(preimage, secret);
-  return namespace === '' ? digest : `${namespace}:${digest}`;
+  const { scope, key } = identity;
+  return new RecordKeys(identity, secret).of(scope, key);
+}
+
+/** The record keys of one namespace and source, of whose preimage the same part is made once. */
+export class RecordKeys {
+  private readonly preimage: string;
+  private readonly prefix: string;
+
+  constructor(
+    { namespace, source }: Pick<RecordIdentity, 'namespace' | 'source'>,
+    private readonly secret?: DigestSecret,
+  ) {
+    this.preimage = taggedPart(KEY_FORMAT) + taggedPart(namespace) + taggedPart(source);
+    this.prefix = namespace === '' ? '' : `${namespace}:`;
+  }
+
+  of(scope: string | undefined, key: string): string {
+    return this.prefix + digestOf(this.preimage + taggedPart(scope) + taggedPart(key), this.secret);
+  }
 }

@@ -3,39 +3,47 @@ import { checkKey } from './http/key';
 import { RequestFunctionError } from './idempotency.errors';
 import type { RequestFunction } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
+import { proceed, type MaybePromise } from './maybe-promise';
 
 /** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
-export async function ask(
+export function ask(
   name: 'scope' | 'key' | 'fingerprint',
   option: RequestFunction<unknown>,
   request: unknown,
   context: ExecutionContext,
-): Promise<unknown> {
-  try {
-    return await option(request, context);
-  } catch (error) {
-    throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
-  }
+): MaybePromise<unknown> {
+  return proceed(
+    () => option(request, context),
+    value => value,
+    error => {
+      throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
+    },
+  );
 }
 
 /** The key that a route's `key` function gives, or `undefined`. */
-export async function keyFrom(
+export function keyFrom(
   option: RequestFunction<unknown>,
   request: unknown,
   context: ExecutionContext,
   { keyRules }: RouteSettings,
-): Promise<string | undefined> {
-  const key = await ask('key', option, request, context);
-  return key === undefined || key === null ? undefined : checkKey(key, keyRules);
+): MaybePromise<string | undefined> {
+  return proceed(
+    () => ask('key', option, request, context),
+    key => (key === undefined || key === null ? undefined : checkKey(key, keyRules)),
+  );
 }
 
 /** The scope that a `scope` function gives: never empty, so that nobody shares a record by accident. */
-export async function scopeFrom(
+export function scopeFrom(
   option: RequestFunction<unknown>,
   request: unknown,
   context: ExecutionContext,
-): Promise<string> {
-  const scope = await ask('scope', option, request, context);
+): MaybePromise<string> {
+  return proceed(() => ask('scope', option, request, context), checkScope);
+}
+
+function checkScope(scope: unknown): string {
   if (typeof scope === 'string' && scope !== '') return scope;
   const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
   throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);

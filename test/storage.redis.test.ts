@@ -9,7 +9,8 @@ import {
   StorageUnavailableError,
 } from '../src/idempotency.errors';
 import { RedisStorage } from '../src/storage/redis.storage';
-import type { ClaimRequest, MaybePromise, Outcome } from '../src/storage/storage';
+import type { MaybePromise } from '../src/maybe-promise';
+import type { ClaimRequest, Outcome } from '../src/storage/storage';
 import {
   describeOwnRedis,
   describeRedis,

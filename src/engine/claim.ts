@@ -1,6 +1,7 @@
 import { inspect } from 'node:util';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
+import { proceed, type MaybePromise } from '../maybe-promise';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
@@ -19,7 +20,7 @@ export class Claim implements Beating {
   nextBeatAt: number;
   private readonly startedAt = now();
   private deadline: number;
-  private readonly abort = new LazyAbort();
+  private abort: LazyAbort | undefined;
   private extending = false;
   /** The lease ends where `maxLease` does, so there is nothing left to extend. */
   private endsForGood = false;
@@ -56,7 +57,7 @@ export class Claim implements Beating {
     // After a blocked event loop the handler may be here before the heartbeat.
     const look = () => this.noticeLapse(now());
     look();
-    return this.abort.signalThat(look);
+    return (this.abort ??= new LazyAbort()).signalThat(look);
   }
 
   /** What others are told of the key while it is this claim's. */
@@ -149,25 +150,30 @@ export class Claim implements Beating {
     this.phase = phase;
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
-    this.abort.abort(new LeaseLostError());
+    (this.abort ??= new LazyAbort()).abort(new LeaseLostError());
   }
 
-  /** Ends the claim, once. Never rejects: what cannot be stored waits in the process, and the client gets its answer. */
-  async settle(decision: Decision): Promise<void> {
+  /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */
+  settle(decision: Decision): MaybePromise<void> {
     if (this.phase === 'settled') return;
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
     this.overAt = now();
     this.nextBeatAt = Infinity;
-    try {
-      if (!wasTaken) await this.carryOut(decision);
-    } finally {
-      // Only now: a closing application waits for those that the heartbeat knows.
-      this.parts.heartbeat.remove(this);
-    }
+    // Only at the end: a closing application waits for those that the heartbeat knows.
+    const leave = () => this.parts.heartbeat.remove(this);
+    if (wasTaken) return leave();
+    return proceed(
+      () => this.carryOut(decision),
+      leave,
+      error => {
+        this.parts.reportStorageError('complete', this.plan, error);
+        leave();
+      },
+    );
   }
 
-  private carryOut(decision: Decision): Promise<void> {
+  private carryOut(decision: Decision): MaybePromise<void> {
     if (decision.settle === 'release') return this.release();
     if (decision.settle === 'hold') return this.write(decision.held, decision.held.status);
     const { recordKey, fingerprint } = this.plan;
@@ -194,14 +200,16 @@ export class Claim implements Beating {
     this.parts.waiting.freed(this.plan.recordKey);
   }
 
-  private async write(completion: Completion, status: number | undefined): Promise<void> {
-    try {
-      this.stored(await this.record.complete(completion), completion, status);
-    } catch (error) {
-      this.parts.reportStorageError('complete', this.plan, error);
-      if (error instanceof StorageUnavailableError) this.storeLater(completion, status);
-      else await this.holdInstead(status);
-    }
+  private write(completion: Completion, status: number | undefined): MaybePromise<void> {
+    return proceed(
+      () => this.record.complete(completion),
+      stored => this.stored(stored, completion, status),
+      error => {
+        this.parts.reportStorageError('complete', this.plan, error);
+        if (!(error instanceof StorageUnavailableError)) return this.holdInstead(status);
+        this.storeLater(completion, status);
+      },
+    );
   }
 
   /** The storage answers and cannot store this outcome, so it never will. */

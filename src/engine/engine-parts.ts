@@ -1,6 +1,7 @@
 import type { IdempotencyEvents } from '../idempotency.events';
 import type { RouteSettings } from '../idempotency.settings';
-import type { IdempotencyStorage, MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
+import type { IdempotencyStorage } from '../storage/storage';
 import type { Heartbeat } from './heartbeat';
 import type { Sealing } from './sealing';
 import type { StorageCalls } from './storage-calls';
@@ -12,12 +13,12 @@ export interface RequestPlan {
   readonly recordKey: string;
   readonly fingerprint: string;
   /** The request's fingerprint by the algorithm of another one, or `undefined` where this build does not know it. */
-  readonly fingerprintLike: (other: string) => MaybePromise<string | undefined>;
+  fingerprintLike(other: string): MaybePromise<string | undefined>;
   readonly settings: RouteSettings;
   /** For events: `POST /payments`, or the operation of a `run()`. */
   readonly route: string;
   /** Calls back when nobody waits for the answer any more; returns how to take that back. */
-  readonly onAbandon?: (callback: () => void) => () => void;
+  onAbandon?(callback: () => void): () => void;
 }
 
 /** What the parts of one engine share. */

@@ -1,10 +1,10 @@
 import { timed } from '../idempotency.timings';
+import { proceed, type MaybePromise } from '../maybe-promise';
 import type {
   ClaimRequest,
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
-  MaybePromise,
   OnLapse,
 } from '../storage/storage';
 import type { StorageCalls } from './storage-calls';
@@ -53,16 +53,22 @@ export class OwnedRecord {
   }
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
-  async complete(completion: Completion): Promise<boolean> {
-    if (await this.tryComplete(completion)) return true;
-    const inTheWay = await this.reclaim();
-    return inTheWay === undefined && this.tryComplete(completion);
+  complete(completion: Completion): MaybePromise<boolean> {
+    return proceed(
+      () => this.tryComplete(completion),
+      stored => stored || this.completeAgain(completion),
+    );
   }
 
   async release(): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     this.isGivenUp = true;
     return calls.within(timed('release', () => storage.release(recordKey, claim.token)));
+  }
+
+  private async completeAgain(completion: Completion): Promise<boolean> {
+    const inTheWay = await this.reclaim();
+    return inTheWay === undefined && this.tryComplete(completion);
   }
 
   /** A claim that a `release` has overtaken finds the key free and takes it, so it is released once more. */

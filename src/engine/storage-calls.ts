@@ -1,5 +1,5 @@
 import { StorageUnavailableError } from '../idempotency.errors';
-import type { MaybePromise } from '../storage/storage';
+import { isPromise, type MaybePromise } from '../maybe-promise';
 import { now } from './monotonic';
 
 interface PendingCall {
@@ -73,8 +73,4 @@ export class StorageCalls {
       call.expire();
     }
   }
-}
-
-function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
-  return typeof (value as { then?: unknown } | undefined)?.then === 'function';
 }

@@ -2,7 +2,7 @@ import { errorMonitor, type EventEmitter } from 'node:events';
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
-import type { MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
 import { codingOf, decoded } from './coding';
 import { headerNames, isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
 import { outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
@@ -28,8 +28,8 @@ export interface CaptureRules {
 }
 
 export interface CaptureListener {
-  /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for the promise. */
-  onEnding(ending: Ending): Promise<void> | undefined;
+  /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for a promise. */
+  onEnding(ending: Ending): MaybePromise<void>;
   /** The connection closed before the answer was over. `final`: nothing more can come, for its source was cut off. */
   onCut(final: boolean): void;
 }

@@ -1,7 +1,7 @@
 import { types } from 'node:util';
 import { digestOf, taggedPart } from '../digest';
 import { BodyUnreadableError } from '../idempotency.errors';
-import type { MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
 import { canonicalJson } from './canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
 import type { HeaderSource } from './key';

@@ -1,7 +1,7 @@
 import { digestOf, taggedPart } from '../digest';
 import type { DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
-import type { MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
 import { bodyPart, bytesPart, contentTypeOf } from './body';
 import type { BodySource } from './body';
 import { canonicalJson } from './canonical';

@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import type { Ending } from '../engine/settlement';
-import type { MaybePromise } from '../storage/storage';
+import { isPromise, proceed, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
 import { headersSentError, type Interception } from './intercepted-response';
 import { headerEntries, mustWriteApart } from './raw-response';
@@ -134,13 +134,9 @@ export class HeldAnswer extends Answer implements Interception {
 
   private decide(ending: MaybePromise<Ending>): void {
     this.deciding = true;
-    if ('then' in ending) {
-      void ending.then(found => this.listener.onEnding(found)).then(this.flush, this.flush);
-      return;
-    }
-    const settled = this.listener.onEnding(ending);
-    if (settled === undefined) this.flush();
-    else settled.then(this.flush, this.flush);
+    const flush = () => this.flush();
+    const tell = (found: Ending) => this.listener.onEnding(found);
+    void proceed(() => (isPromise(ending) ? ending.then(tell) : tell(ending)), flush, flush);
   }
 
   /** What cannot be replayed is let pass, once its key is held. */
@@ -149,7 +145,7 @@ export class HeldAnswer extends Answer implements Interception {
   }
 
   /** Sends what was held back; from then on the response is its own again. */
-  private readonly flush = (): void => {
+  private flush(): void {
     this.passing = true;
     try {
       this.restoreHead();
@@ -159,7 +155,7 @@ export class HeldAnswer extends Answer implements Interception {
     } catch (error) {
       this.original.destroy.call(this.raw, error as Error);
     }
-  };
+  }
 
   /** Whether Node would write another head if it were given the body in one piece. */
   private get mustKeepParts(): boolean {

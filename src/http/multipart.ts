@@ -4,7 +4,7 @@ import { types } from 'node:util';
 import { pipeline } from 'node:stream/promises';
 import { digestOf } from '../digest';
 import { BodyUnreadableError } from '../idempotency.errors';
-import type { MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
 import { canonicalJson } from './canonical';
 
 /** A request with a `multipart/…` body. */

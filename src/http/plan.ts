@@ -4,9 +4,9 @@ import type { RequestPlan } from '../engine/engine-parts';
 import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
-import { recordKeyOf } from '../record-key';
+import { RecordKeys } from '../record-key';
 import { ask, keyFrom, scopeFrom } from '../request-functions';
-import type { MaybePromise } from '../storage/storage';
+import { proceed, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import {
   algorithmOf,
@@ -24,7 +24,6 @@ export type HttpRequest = HeaderSource & FingerprintSource;
 export interface PlannedExchange {
   readonly request: HttpRequest;
   readonly context: ExecutionContext;
-  readonly route: { readonly name: string; readonly settings: RouteSettings };
   /** Calls back when the client has gone; returns how to take that back. */
   onAbandon(callback: () => void): () => void;
 }
@@ -32,78 +31,92 @@ export interface PlannedExchange {
 /** No fingerprint: equal to none. */
 const ANOTHER_REQUEST = '';
 
-/** Turns requests into plans. Pure: it touches neither the storage nor the response. */
+/** Turns the requests of one route into plans. Pure: it touches neither the storage nor the response. */
 export class HttpPlanner {
   private readonly headerName: string;
   private readonly secret: DigestSecret | undefined;
+  private readonly recordKeys: RecordKeys;
 
-  constructor(private readonly settings: Pick<ModuleSettings, 'headerName' | 'namespace' | 'secret'>) {
-    this.headerName = settings.headerName.toLowerCase();
-    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
+  constructor(
+    private readonly module: Pick<ModuleSettings, 'headerName' | 'namespace' | 'secret'>,
+    readonly route: string,
+    readonly settings: RouteSettings,
+  ) {
+    const { headerName, namespace, secret } = module;
+    this.headerName = headerName.toLowerCase();
+    this.secret = secret === undefined ? undefined : createSecretKey(Buffer.from(secret));
+    const source = settings.key === undefined ? 'header' : `route:${route}`;
+    this.recordKeys = new RecordKeys({ namespace, source }, this.secret);
   }
 
   /**
    * The plan of a request, or `undefined` where it has no key and needs none.
    *
-   * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
+   * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError (or rejects with it)
    */
-  async plan(exchange: PlannedExchange): Promise<RequestPlan | undefined> {
-    const { context, request, route } = exchange;
-    const { settings } = route;
-    const key =
-      settings.key === undefined
-        ? readKey(request, this.headerName, settings.keyRules)
-        : await keyFrom(settings.key, request, context, settings);
-    if (key === undefined) {
-      if (settings.required) throw this.keyMissing(settings);
-      return undefined;
-    }
-    const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
-    const source = settings.key === undefined ? 'header' : `route:${route.name}`;
-    const { namespace } = this.settings;
-    const fingerprint = this.fingerprint(request, context, settings.fingerprint);
-    return {
-      recordKey: recordKeyOf({ namespace, source, scope, key }, this.secret),
-      fingerprint: typeof fingerprint === 'string' ? fingerprint : await fingerprint,
-      fingerprintLike: other => this.fingerprintLike(other, request, context, settings),
-      settings,
-      route: route.name,
-      onAbandon: settings.waitMs > 0 ? callback => exchange.onAbandon(callback) : undefined,
-    };
-  }
-
-  private keyMissing({ key }: RouteSettings): KeyMissingError {
-    return new KeyMissingError(
-      key === undefined ? `the ${this.settings.headerName} header` : 'the request itself',
+  plan(exchange: PlannedExchange): MaybePromise<RequestPlan | undefined> {
+    return proceed(
+      () => this.keyOf(exchange),
+      key => {
+        if (key !== undefined) return this.planFor(exchange, key);
+        if (this.settings.required) throw this.keyMissing();
+        return undefined;
+      },
     );
   }
 
-  private fingerprint(
-    request: HttpRequest,
-    context: ExecutionContext,
-    option: RouteSettings['fingerprint'],
-  ): MaybePromise<string> {
+  private planFor(exchange: PlannedExchange, key: string): MaybePromise<RequestPlan> {
+    return proceed(
+      () => this.scopeOf(exchange),
+      scope =>
+        proceed(
+          () => this.fingerprint(exchange),
+          fingerprint => new HttpPlan(this, exchange, this.recordKeys.of(scope, key), fingerprint),
+        ),
+    );
+  }
+
+  private keyOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
+    const { key, keyRules } = this.settings;
+    return key === undefined
+      ? readKey(request, this.headerName, keyRules)
+      : keyFrom(key, request, context, this.settings);
+  }
+
+  private scopeOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
+    const { scope } = this.settings;
+    return scope && scopeFrom(scope, request, context);
+  }
+
+  private keyMissing(): KeyMissingError {
+    const { key } = this.settings;
+    return new KeyMissingError(
+      key === undefined ? `the ${this.module.headerName} header` : 'the request itself',
+    );
+  }
+
+  private fingerprint(exchange: PlannedExchange): MaybePromise<string> {
+    const { request } = exchange;
+    const { fingerprint: option } = this.settings;
     if (option === 'canonical') return fingerprintRequest(request, 'c1', this.secret);
     if (option === 'raw') return fingerprintRequest(request, 'r1', this.secret);
     if (option === false) return fingerprintTarget(request, this.secret);
-    return this.ownFingerprint(option, request, context);
+    return this.ownFingerprint(option, exchange);
   }
 
-  private async ownFingerprint(
+  private ownFingerprint(
     option: RequestFunction<unknown>,
-    request: HttpRequest,
-    context: ExecutionContext,
-  ): Promise<string> {
-    return fingerprintOwn(await ask('fingerprint', option, request, context), request, this.secret);
+    { request, context }: PlannedExchange,
+  ): MaybePromise<string> {
+    return proceed(
+      () => ask('fingerprint', option, request, context),
+      text => fingerprintOwn(text, request, this.secret),
+    );
   }
 
   /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
-  private fingerprintLike(
-    other: string,
-    request: HttpRequest,
-    context: ExecutionContext,
-    settings: RouteSettings,
-  ): MaybePromise<string | undefined> {
+  fingerprintLike(other: string, exchange: PlannedExchange): MaybePromise<string | undefined> {
+    const { request } = exchange;
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
     // Made without the secret while this application has one, or the other way round: comparable only without it.
@@ -115,11 +128,34 @@ export class HttpPlanner {
         return fingerprintRequest(request, 'r1', secret);
       case 'f1':
         // Without a function of its own this is another route than the record's, as far as anybody can tell.
-        return typeof settings.fingerprint === 'function'
-          ? this.ownFingerprint(settings.fingerprint, request, context)
+        return typeof this.settings.fingerprint === 'function'
+          ? this.ownFingerprint(this.settings.fingerprint, exchange)
           : ANOTHER_REQUEST;
       default:
         return fingerprintTarget(request, secret);
     }
+  }
+}
+
+class HttpPlan implements RequestPlan {
+  readonly settings: RouteSettings;
+  readonly route: string;
+
+  constructor(
+    private readonly planner: HttpPlanner,
+    private readonly exchange: PlannedExchange,
+    readonly recordKey: string,
+    readonly fingerprint: string,
+  ) {
+    this.settings = planner.settings;
+    this.route = planner.route;
+  }
+
+  fingerprintLike(other: string): MaybePromise<string | undefined> {
+    return this.planner.fingerprintLike(other, this.exchange);
+  }
+
+  onAbandon(callback: () => void): () => void {
+    return this.exchange.onAbandon(callback);
   }
 }

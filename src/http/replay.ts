@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream';
+import { proceed, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { readableOutcome } from './coding';
 import { mergeVary } from './headers';
@@ -15,23 +16,29 @@ import {
 const REPLAYED = Symbol('nestjs-idempotency.replayed');
 
 /**
- * Answers with a stored outcome: its status, headers and bytes beside the current request's own headers. Resolves once the
- * answer is with Node; from then on the response ignores whatever Nest still does with it.
+ * Answers with a stored outcome: its status, headers and bytes beside the current request's own headers. Once the answer is
+ * with Node, and the promise resolved where there is one, the response ignores whatever Nest still does with it.
  */
-export async function replayOutcome(
+export function replayOutcome(
   response: PlatformResponse,
   outcome: Outcome,
   replayedHeader: string | false,
-): Promise<void> {
+): MaybePromise<void> {
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
-  const readable = await readableOutcome(outcome, raw.req?.headers?.['accept-encoding']);
-  // Somebody else has answered while the storage was asked, such as a timeout.
-  if (!raw.headersSent && !raw.writableEnded) {
-    if (fastify) await replayThroughFastify(response, readable, replayedHeader);
-    else await replayThroughNode(raw, readable, replayedHeader);
-  }
-  ignoreCalls(response, fastify ? FASTIFY_SINK : EXPRESS_SINK);
+  return proceed(
+    () =>
+      proceed(
+        () => readableOutcome(outcome, raw.req?.headers?.['accept-encoding']),
+        readable => {
+          // Somebody else has answered while the storage was asked, such as a timeout.
+          if (raw.headersSent || raw.writableEnded) return undefined;
+          if (fastify) return replayThroughFastify(response, readable, replayedHeader);
+          return replayThroughNode(raw, readable, replayedHeader);
+        },
+      ),
+    () => ignoreCalls(response, fastify ? FASTIFY_SINK : EXPRESS_SINK),
+  );
 }
 
 /** The value that outer interceptors receive on a replay: the parsed JSON body, else `undefined`. */

@@ -16,12 +16,12 @@ import { verifyServers } from './redis.health';
 import { completionArguments, parsePeek, parseRow, type RowReply, toNumber } from './redis.record';
 import { ROW_FORMAT, type ScriptName } from './redis.scripts';
 import { RedisWakeups } from './redis.wakeups';
+import type { MaybePromise } from '../maybe-promise';
 import type {
   ClaimRequest,
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
-  MaybePromise,
   Resolution,
   ScannedRecord,
 } from './storage';

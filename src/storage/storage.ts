@@ -1,5 +1,4 @@
-/** A value, or a promise of it. A storage that throws at once equals one that rejects. */
-export type MaybePromise<T> = T | Promise<T>;
+import type { MaybePromise } from '../maybe-promise';
 
 /** Version of the record format that this build writes. A release reads its own and the one before. */
 export const RECORD_FORMAT = 1;
@@ -112,7 +111,7 @@ export interface Resolution {
  * 8. An unknown key is no error.
  * 9. An in-progress row carries its lease deadline, so a lapse can be seen, refused (`onLapse: 'hold'`) and reported.
  *
- * Errors: throw `StorageUnavailableError` where the storage cannot be reached or cannot write at all,
+ * A method that throws at once equals one that rejects. Errors: throw `StorageUnavailableError` where the storage cannot be reached or cannot write at all,
  * `RecordUnreadableError` where a record is damaged, `RecordUnsupportedError` where its format is of another release.
  * Any other error means that the storage answered but could not do it.
  */

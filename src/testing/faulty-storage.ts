@@ -1,10 +1,10 @@
 import { StorageUnavailableError } from '../idempotency.errors';
+import type { MaybePromise } from '../maybe-promise';
 import type {
   ClaimRequest,
   Completion,
   IdempotencyRecord,
   IdempotencyStorage,
-  MaybePromise,
   ScannedRecord,
 } from '../storage/storage';
 

@@ -1,4 +1,4 @@
-import type { MaybePromise } from '../storage/storage';
+import type { MaybePromise } from '../maybe-promise';
 import { bytesTests } from './contract/bytes';
 import { claimTests } from './contract/claims';
 import { expiryTests } from './contract/expiry';

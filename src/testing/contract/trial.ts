@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { MaybePromise } from '../../maybe-promise';
 import type {
   ClaimRequest,
   Held,
   IdempotencyRecord,
   IdempotencyStorage,
-  MaybePromise,
   Outcome,
 } from '../../storage/storage';
 

@@ -1,0 +1,28 @@
+/** A value, or a promise of it. */
+export type MaybePromise<T> = T | Promise<T>;
+
+export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
+}
+
+/**
+ * `promise.then(next, failed)`, and the same at once for what is no promise: where nothing has to be waited for, a request goes
+ * from the key to the last byte without a turn of the microtask queue. Every `await` on that way costs it 0.3 µs, in the
+ * first thousand requests of a process 2 µs.
+ *
+ * @param call what it throws goes to `failed`, as if its promise were rejected
+ */
+export function proceed<T, N, F = never>(
+  call: () => MaybePromise<T>,
+  next: (value: T) => MaybePromise<N>,
+  failed?: (error: unknown) => MaybePromise<F>,
+): MaybePromise<N | F> {
+  let value: MaybePromise<T>;
+  try {
+    value = call();
+  } catch (error) {
+    if (failed === undefined) throw error;
+    return failed(error);
+  }
+  return isPromise(value) ? value.then(next, failed) : next(value);
+}
