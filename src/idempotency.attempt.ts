@@ -27,6 +27,7 @@ export interface HandlerListener {
 
 /** What an attempt needs of its route and platform. */
 export interface AttemptHost {
+  readonly request: object;
   /** Whether the handler holds the response itself, and so may answer before it is over. */
   readonly injectsResponse: boolean;
   observe(observable: unknown, listener: HandlerListener): unknown;
@@ -86,6 +87,13 @@ export class Attempt implements HandlerObserver, CaptureListener {
       return;
     }
     return this.settle(this.decide(ending));
+  }
+
+  onLeft(): void {
+    if (underWay.delete(this.host.request) && this.run.state !== 'returned') {
+      // The handler may yet be asked for, by a slow pipe or by somebody who tries again.
+      markRequest(this.host.request, this);
+    }
   }
 
   onCut(final: boolean): void {
@@ -175,7 +183,13 @@ export interface Decided {
 
 const MARK = Symbol('nestjs-idempotency.request');
 
-/** On the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
+/**
+ * Of requests whose response is going to say that it is over. Not on the request: Express gives each one a shape that V8
+ * sees only once, so that a property more costs 3 µs.
+ */
+const underWay = new Map<object, Attempt>();
+
+/** Of all others on the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
 interface MarkedRequest {
   [MARK]?: Mark;
 }
@@ -198,7 +212,16 @@ export function markRequest(request: object, mark: RequestMark | undefined): voi
   (request as MarkedRequest)[MARK] = new Mark(request, mark);
 }
 
+/** The same for a request that is about to be handled. */
+export function markAttempt(request: object, attempt: Attempt): void {
+  if (attempt.capture?.willTell) underWay.set(request, attempt);
+  else markRequest(request, attempt);
+}
+
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {
-  const mark = (request as MarkedRequest | null | undefined)?.[MARK];
-  return mark?.request === request ? mark?.meaning : undefined;
+  if (request === null || request === undefined) return undefined;
+  const attempt = underWay.get(request);
+  if (attempt !== undefined) return attempt;
+  const mark = (request as MarkedRequest)[MARK];
+  return mark?.request === request ? mark.meaning : undefined;
 }

@@ -7,7 +7,13 @@ import type { HttpRequest } from './http/plan';
 import type { PlatformResponse } from './http/raw-response';
 import { refuse } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
-import { Attempt, markRequest, type AttemptHost, type HandlerListener } from './idempotency.attempt';
+import {
+  Attempt,
+  markAttempt,
+  markRequest,
+  type AttemptHost,
+  type HandlerListener,
+} from './idempotency.attempt';
 import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
@@ -50,7 +56,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
       void claim.settle(RELEASE);
       throw new LeaseLostError();
     }
-    markRequest(request, attempt);
+    markAttempt(request, attempt);
     return this.next.handle();
   }
 

@@ -26,8 +26,10 @@ export function trackHandler(controller: { readonly prototype: object }, name: s
 function tracked(handler: Handler, slot: number): Handler {
   const wrapper: Handler = function (...args) {
     // Whoever calls the method directly, such as a unit test, does not know of the parameter.
-    if (args.length !== slot + 1 || !isRequest(args[slot])) return handler.apply(this, args);
-    const attempt = attemptOf(args.pop() as object);
+    if (args.length !== slot + 1) return handler.apply(this, args);
+    const attempt = attemptOf(args[slot] as object);
+    if (attempt === undefined && !isRequest(args[slot])) return handler.apply(this, args);
+    args.pop();
     return attempt instanceof Attempt
       ? attempt.run.follow(() => handler.apply(this, args))
       : handler.apply(this, args);

@@ -4,7 +4,7 @@ import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../maybe-promise';
 import { codingOf, decoded } from './coding';
-import { headerNames, isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
+import { isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
 import { outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
@@ -30,6 +30,8 @@ export interface CaptureRules {
 export interface CaptureListener {
   /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for a promise. */
   onEnding(ending: Ending): MaybePromise<void>;
+  /** Nothing more happens to the response. */
+  onLeft(): void;
   /** The connection closed before the answer was over. `final`: nothing more can come, for its source was cut off. */
   onCut(final: boolean): void;
 }
@@ -37,8 +39,9 @@ export interface CaptureListener {
 /** What capture by holding back and capture by copying have in common: the bytes, and what they become. */
 export abstract class Answer {
   original!: RawResponse;
-  protected readonly isHttp2: boolean;
+  readonly isHttp2: boolean;
   passing = false;
+  willTell = false;
   sent: SentPayload | undefined;
   committed = false;
   protected ended = false;
@@ -56,6 +59,7 @@ export abstract class Answer {
   private declaredLength = -1;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
+  private answersHead: boolean | undefined;
 
   constructor(
     protected readonly raw: RawResponse,
@@ -71,28 +75,28 @@ export abstract class Answer {
     return 'Answer of a protected request';
   }
 
-  /** A header as the application has set it. */
-  protected header(name: string): HeaderValue {
-    return this.raw.getHeader(name);
-  }
+  /** A header of the head that the application has committed to. */
+  protected abstract header(lowerName: string): HeaderValue;
 
-  protected headerNames(): readonly string[] {
-    return headerNames(this.raw);
-  }
+  /** Names of all headers, in their original spelling and order. */
+  protected abstract headerNames(): readonly string[];
 
   /** From here on the head cannot change. */
-  protected commit(): void {
-    if (this.committed) return;
+  protected commitTo(status: number, reason: string | undefined): void {
     this.committed = true;
-    this.status = Number(this.raw.statusCode);
-    // HTTP/2 has no reason phrase, and Node warns of whoever asks for one.
-    this.reason = this.isHttp2 ? undefined : this.raw.statusMessage;
+    this.status = status;
+    this.reason = reason;
     this.hasTrailers ||= this.header('trailer') !== undefined;
     const declared = this.header('content-length');
     if (declared !== undefined) this.declaredLength = Number(declared);
     if (!String(this.header('content-type') ?? '').startsWith('text/event-stream')) return;
     this.passing = true;
     void this.listener.onEnding({ kind: 'event-stream' });
+  }
+
+  /** HTTP/2 has no reason phrase, and Node warns of whoever asks for one. */
+  protected get reasonNow(): string | undefined {
+    return this.isHttp2 ? undefined : this.raw.statusMessage;
   }
 
   protected keep(chunk: unknown, encoding: unknown, bytes: Buffer, isLast: boolean): void {
@@ -104,6 +108,10 @@ export abstract class Answer {
   /** Whether the body is known to exceed what is kept, be it that its length was announced. */
   protected get isTooLarge(): boolean {
     return this.size > this.rules.maxBytes || (!this.isBodiless && this.declaredLength > this.rules.maxBytes);
+  }
+
+  left(): void {
+    this.listener.onLeft();
   }
 
   /** A stream that fails, or whose reader goes away, ends an answer that only looks complete. */
@@ -162,7 +170,7 @@ export abstract class Answer {
       reason: this.reason,
       before: this.before,
       names: sent === undefined ? this.headerNames() : Object.keys(sent),
-      valueOf: name => this.handlersHeader(name),
+      valueOf: lowerName => this.handlersHeader(lowerName),
       body,
       coding,
       isHead: this.isHead,
@@ -191,13 +199,15 @@ export abstract class Answer {
   }
 
   /** A header before later hooks changed it; what Fastify took out of the head did not leave. */
-  private handlersHeader(name: string): HeaderValue {
-    const left = this.header(name);
-    return left === undefined || name === 'content-length' ? left : (this.sent?.headers[name] ?? left);
+  private handlersHeader(lowerName: string): HeaderValue {
+    const left = this.header(lowerName);
+    return left === undefined || lowerName === 'content-length'
+      ? left
+      : (this.sent?.headers[lowerName] ?? left);
   }
 
   private get isHead(): boolean {
-    return this.raw.req?.method === 'HEAD';
+    return (this.answersHead ??= this.raw.req?.method === 'HEAD');
   }
 
   private get isBodiless(): boolean {

@@ -2,7 +2,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf } from './intercepted-response';
-import { isQueued, whenConnectionCloses } from './queued-response';
+import { whenConnectionCloses } from './queued-response';
 import { isFastifyReply, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
@@ -10,6 +10,8 @@ import { TeedAnswer } from './teed-answer';
 export interface Capture {
   /** Whether the application has begun to answer. */
   readonly committed: boolean;
+  /** Whether the listener is going to be told when the response is over. */
+  readonly willTell: boolean;
 }
 
 /**
@@ -23,28 +25,32 @@ export function captureResponse(
 ): Capture | undefined {
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
-  if (raw.writableEnded) return undefined;
-  if (raw.headersSent) return watchBegun(raw, listener);
+  if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
   const before = response.getHeaders();
   const known = rules.ownHeaders.length === 0 ? before : without(before, rules.ownHeaders);
   const answer = rules.holdBack
     ? new HeldAnswer(raw, known, rules, listener)
     : new TeedAnswer(raw, known, rules, listener);
+  const hasSocket = raw.socket != null;
+  // The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that.
+  const hasClient = raw.destroyed !== true && (hasSocket || !answer.isHttp2);
+  answer.willTell = hasClient && hasSocket;
   intercept(raw, answer, rules.injectsResponse);
-  if (hasNoClient(raw)) listener.onCut(false);
-  else if (isQueued(raw)) whenConnectionCloses(raw, () => answer.sees('close', undefined));
+  if (!hasClient) listener.onCut(false);
+  // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
+  else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;
 }
 
-/** The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that. */
-function hasNoClient(raw: RawResponse): boolean {
-  return raw.destroyed === true || (isHttp2(raw) && raw.socket == null);
+/** On HTTP/1, Node ends no response without a head. */
+function isBegun(raw: RawResponse): boolean {
+  return raw.headersSent || (isHttp2(raw) && raw.writableEnded);
 }
 
 /** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */
 function watchBegun(raw: RawResponse, listener: CaptureListener): Capture {
   raw.once('close', () => void listener.onEnding({ kind: 'unreplayable', status: raw.statusCode }));
-  return { committed: true };
+  return { committed: true, willTell: false };
 }
 
 function without(headers: OutgoingHttpHeaders, names: readonly string[]): OutgoingHttpHeaders {
@@ -63,7 +69,7 @@ export function noteSentPayload(
 ): void {
   const answer = interceptionOf(reply.raw);
   if (answer instanceof HeldAnswer || answer instanceof TeedAnswer) {
-    answer.sent = { payload, headers: { ...reply.getHeaders(), ...addedLater(payload) } };
+    answer.sent = { payload, headers: Object.assign(reply.getHeaders(), addedLater(payload)) };
   }
 }
 

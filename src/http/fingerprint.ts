@@ -6,6 +6,7 @@ import { bodyPart, bytesPart, contentTypeOf } from './body';
 import type { BodySource } from './body';
 import { canonicalJson } from './canonical';
 import { queryPart } from './query';
+import { RequestView } from './request-view';
 
 /** What a fingerprint needs of an Express request or a FastifyRequest. */
 export interface FingerprintSource extends BodySource {
@@ -39,8 +40,9 @@ export function fingerprintRequest(
   algorithm: 'c1' | 'r1',
   secret?: DigestSecret,
 ): MaybePromise<string> {
-  const head = targetPart(request) + taggedPart(contentTypeOf(request));
-  const body = algorithm === 'c1' ? bodyPart(request) : bytesPart(request);
+  const view = new RequestView(request);
+  const head = targetPart(view) + taggedPart(contentTypeOf(view));
+  const body = algorithm === 'c1' ? bodyPart(view) : bytesPart(view);
   return typeof body === 'string'
     ? seal(algorithm, head + body, secret)
     : body.then(part => seal(algorithm, head + part, secret));

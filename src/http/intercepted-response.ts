@@ -8,6 +8,8 @@ export interface Interception {
   original: RawResponse;
   /** `true`: every call goes straight to the original. */
   passing: boolean;
+  /** Whether the response is going to say that it is over. */
+  readonly willTell: boolean;
   readonly headersSent: boolean;
   readonly writableEnded: boolean;
   writeHead(args: readonly unknown[]): void;
@@ -18,6 +20,8 @@ export interface Interception {
   destroy(error?: Error): void;
   /** An event of the response is about to be emitted. */
   sees(event: string, argument: unknown): void;
+  /** The response is over. May be called more than once. */
+  left(): void;
 }
 
 type Method = (this: RawResponse, ...args: unknown[]) => unknown;
@@ -53,6 +57,8 @@ interface Overlay {
   /** Who answers for the response here; nobody where every call goes straight to the original. */
   interceptionOf(raw: RawResponse): Interception | undefined;
   originalOf(raw: RawResponse): RawResponse;
+  /** The response is over. */
+  leave(raw: RawResponse): void;
 }
 
 /** Node refuses header changes once the head was sent; so does a response whose head is held back. */
@@ -110,7 +116,7 @@ function methodsOf(overlay: Overlay): Readonly<Record<string, Method>> {
     },
     emit(event, ...args) {
       overlay.interceptionOf(this)?.sees(event as string, args[0]);
-      if (event === 'finish' || event === 'close') leaveMap(this);
+      if (event === 'finish' || event === 'close') overlay.leave(this);
       return overlay.originalOf(this).emit.call(this, event as string, ...args);
     },
   };
@@ -142,8 +148,10 @@ function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResp
 /** A handler may answer after its client has gone, and one that never does must not be kept for good. */
 function leaveMap(raw: RawResponse): void {
   const interception = underWay.get(raw);
+  if (interception === undefined) return;
   underWay.delete(raw);
-  if (interception?.passing === false) adrift.set(raw, interception);
+  if (!interception.passing) adrift.set(raw, interception);
+  interception.left();
 }
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
@@ -163,6 +171,7 @@ const OWN: Overlay = {
     return interception.passing ? undefined : interception;
   },
   originalOf: raw => ownInterception(raw).original,
+  leave: raw => ownInterception(raw).left(),
 };
 
 const OWN_METHODS = methodsOf(OWN);
@@ -182,8 +191,7 @@ export function intercept(raw: RawResponse, interception: Interception, injectsR
   const own = ownMethods(raw);
   if (own.length === 0 && !isNodes(prototype) && !injectsResponse) {
     interception.original = originals.get(prototype) ?? overlayPrototype(prototype);
-    const willTell = raw.destroyed !== true && raw.socket != null;
-    (willTell ? underWay : adrift).set(raw, interception);
+    (interception.willTell ? underWay : adrift).set(raw, interception);
     return;
   }
   const below = originals.get(prototype) ?? prototype;
@@ -214,6 +222,7 @@ function overlayPrototype(prototype: RawResponse): RawResponse {
       return isNearest ? interception : undefined;
     },
     originalOf: () => original,
+    leave: leaveMap,
   };
   originals.set(prototype, original);
   Object.assign(prototype, methodsOf(overlay));

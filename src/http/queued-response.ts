@@ -3,11 +3,6 @@ import type { RawConnection, RawResponse } from './raw-response';
 /** What is to be told when a connection closes; one listener a connection, however many requests are sent ahead on it. */
 const told = new WeakMap<RawConnection, Set<() => void>>();
 
-/** Whether others of its connection are to be answered first (RFC 9112, 9.3.2): Node has given it no socket yet. */
-export function isQueued(raw: RawResponse): boolean {
-  return raw.socket == null;
-}
-
 /** Calls back when the connection of a queued response closes before its turn: Node does not tell the response itself. */
 export function whenConnectionCloses(raw: RawResponse, callback: () => void): void {
   const connection = raw.req?.socket;

@@ -13,7 +13,7 @@ export interface FinishedAnswer {
   readonly before: OutgoingHttpHeaders;
   /** Names in their original spelling, in order. */
   readonly names: readonly string[];
-  readonly valueOf: (name: string) => HeaderValue;
+  readonly valueOf: (lowerName: string) => HeaderValue;
   readonly body: Buffer;
   /** The coding of the body, where its handler has coded it. */
   readonly coding: string | undefined;
@@ -56,7 +56,7 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
   let keptOfBefore = 0;
   for (const name of names) {
     const { lower, isNeverStored } = headerName(name);
-    const value = valueOf(name);
+    const value = valueOf(lower);
     if (value === undefined || value === null) continue;
     const earlier = before[lower];
     if (earlier !== undefined) keptOfBefore++;
@@ -73,7 +73,8 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
 }
 
 function removedHeaders({ before, names, valueOf }: FinishedAnswer): OutcomeHeader[] {
-  const kept = new Set(names.filter(name => valueOf(name) != null).map(name => headerName(name).lower));
+  const present = names.map(name => headerName(name).lower);
+  const kept = new Set(present.filter(lower => valueOf(lower) != null));
   return Object.keys(before)
     .filter(name => !kept.has(name) && before[name] !== undefined && !headerName(name).isNeverStored)
     .map(name => [name, null] as const);

@@ -74,9 +74,10 @@ export class TeedAnswer extends Answer implements Interception {
     else void this.listener.onEnding(ending);
   }
 
-  protected override commit(): void {
+  private commit(): void {
+    if (this.committed) return;
     this.head ??= headOf(this.raw);
-    super.commit();
+    this.commitTo(Number(this.raw.statusCode), this.reasonNow);
   }
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
@@ -87,12 +88,12 @@ export class TeedAnswer extends Answer implements Interception {
     if (this.isTooLarge) this.chunks = [];
   }
 
-  protected override header(name: string): HeaderValue {
-    return this.head === undefined ? super.header(name) : this.head.get(name.toLowerCase())?.[1];
+  protected override header(lowerName: string): HeaderValue {
+    return this.head?.get(lowerName)?.[1];
   }
 
   protected override headerNames(): readonly string[] {
-    return this.head === undefined ? super.headerNames() : [...this.head.values()].map(([name]) => name);
+    return [...(this.head?.values() ?? [])].map(([name]) => name);
   }
 }
 
