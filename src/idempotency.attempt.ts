@@ -14,6 +14,7 @@ import type { CaptureListener } from './http/answer';
 import type { Capture } from './http/capture';
 import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
+import { inFlightMap } from './in-flight-map';
 import type { MaybePromise } from './maybe-promise';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
@@ -187,7 +188,7 @@ const MARK = Symbol('nestjs-idempotency.request');
  * Of requests whose response is going to say that it is over. Not on the request: Express gives each one a shape that V8
  * sees only once, so that a property more costs 3 µs.
  */
-const underWay = new Map<object, Attempt>();
+const underWay = inFlightMap<object, Attempt>();
 
 /** Of all others on the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
 interface MarkedRequest {

@@ -17,6 +17,8 @@ const RETRY_SHARE = 1 / 20;
 
 /** The right to run one handler: owned by one token, extended while it runs, settled once. */
 export class Claim implements Beating {
+  before: Beating | undefined;
+  after: Beating | undefined;
   nextBeatAt: number;
   private readonly startedAt = now();
   private deadline: number;

@@ -1,7 +1,8 @@
+import { LinkedSet, type Linked } from './linked-set';
 import { MAX_TIMER_MS, now } from './monotonic';
 
 /** Something that wants to be called from time to time for as long as it lives. */
-export interface Beating {
+export interface Beating extends Linked<Beating> {
   /** When `beat` is due, on the monotonic clock; `Infinity` for never again. */
   readonly nextBeatAt: number;
   beat(time: number): void;
@@ -11,10 +12,10 @@ export interface Beating {
 const MIN_INTERVAL_MS = 5;
 
 /**
- * One unref'd timer for all claims of a process. Whoever leaves before its first beat is due costs a set entry and no timer.
+ * One unref'd timer for all claims of a process. Whoever leaves before its first beat is due costs four pointers and no timer.
  */
 export class Heartbeat {
-  private readonly members = new Set<Beating>();
+  private readonly members = new LinkedSet<Beating>();
   private timer: NodeJS.Timeout | undefined;
   private timerAt = Infinity;
 
@@ -45,7 +46,7 @@ export class Heartbeat {
     this.timerAt = Infinity;
     const time = now();
     let next = Infinity;
-    for (const member of this.members) {
+    for (const member of this.members.toArray()) {
       if (member.nextBeatAt <= time) member.beat(time);
       if (member.nextBeatAt < next) next = member.nextBeatAt;
     }
@@ -54,6 +55,6 @@ export class Heartbeat {
 
   close(): void {
     clearTimeout(this.timer);
-    this.members.clear();
+    for (const member of this.members.toArray()) this.members.delete(member);
   }
 }

@@ -1,19 +1,25 @@
 import { StorageUnavailableError } from '../idempotency.errors';
 import { isPromise, type MaybePromise } from '../maybe-promise';
+import { LinkedSet, type Linked } from './linked-set';
 import { now } from './monotonic';
 
-interface PendingCall {
-  readonly expiresAt: number;
-  readonly expire: () => void;
+class PendingCall implements Linked<PendingCall> {
+  before: PendingCall | undefined;
+  after: PendingCall | undefined;
+
+  constructor(
+    readonly expiresAt: number,
+    readonly reject: (error: Error) => void,
+  ) {}
 }
 
 /**
  * Gives every storage call the same time limit. One timer serves all calls in flight: with one limit they expire in the
- * order in which they began, so a call costs a set entry instead of a timer. It keeps the process alive while a call is in
+ * order in which they began, so a call costs an entry in a list instead of a timer. It keeps the process alive while a call is in
  * flight, because somebody awaits that, and no longer.
  */
 export class StorageCalls {
-  private readonly pending = new Set<PendingCall>();
+  private readonly pending = new LinkedSet<PendingCall>();
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly limitMs: number) {}
@@ -28,15 +34,7 @@ export class StorageCalls {
 
   private watch<T>(promise: Promise<T>, late?: (result: T) => void): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      const call: PendingCall = {
-        expiresAt: now() + this.limitMs,
-        expire: () =>
-          reject(
-            new StorageUnavailableError({
-              cause: new Error(`The storage did not answer within ${this.limitMs} ms (\`storageTimeout\`).`),
-            }),
-          ),
-      };
+      const call = new PendingCall(now() + this.limitMs, reject);
       this.pending.add(call);
       if (this.timer === undefined) this.timer = this.arm(this.limitMs);
       else if (this.pending.size === 1) this.timer.ref();
@@ -64,13 +62,19 @@ export class StorageCalls {
   private expireDue(): void {
     this.timer = undefined;
     const time = now();
-    for (const call of this.pending) {
+    for (let call = this.pending.first; call !== undefined; call = this.pending.first) {
       if (call.expiresAt > time) {
         this.timer = this.arm(call.expiresAt - time);
         return;
       }
       this.pending.delete(call);
-      call.expire();
+      call.reject(this.timedOut());
     }
+  }
+
+  private timedOut(): StorageUnavailableError {
+    return new StorageUnavailableError({
+      cause: new Error(`The storage did not answer within ${this.limitMs} ms (\`storageTimeout\`).`),
+    });
   }
 }

@@ -1,5 +1,6 @@
 import { ServerResponse } from 'node:http';
 import { Http2ServerResponse } from 'node:http2';
+import { inFlightMap } from '../in-flight-map';
 import type { RawResponse } from './raw-response';
 
 /** Stands between an application and its response. */
@@ -38,7 +39,7 @@ interface InterceptedResponse extends RawResponse {
  * sees only once, so that a property more costs 4 µs and every look at it another. Not in a WeakMap either: with an entry a request,
  * that slows the garbage collector by 12 µs a request.
  */
-const underWay = new Map<RawResponse, Interception>();
+const underWay = inFlightMap<RawResponse, Interception>();
 
 /** Of responses that may never say that they are over: their client has gone, or others stand before them on their connection. */
 const adrift = new WeakMap<RawResponse, Interception>();

@@ -234,12 +234,10 @@ export class RedisStorage implements IdempotencyStorage {
     return this.#client.options.keyPrefix ?? '';
   }
 
-  async #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {
-    try {
-      return await this.#commands[name](this.#key(recordKey), ...args);
-    } catch (error) {
+  #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {
+    return this.#commands[name](this.#key(recordKey), ...args).catch((error: unknown) => {
       throw this.#explained(error, name === 'idempotencyCreate');
-    }
+    });
   }
 
   #explained(error: unknown, claims = false): unknown {
