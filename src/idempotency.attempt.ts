@@ -91,10 +91,9 @@ export class Attempt implements HandlerObserver, CaptureListener {
   }
 
   onLeft(): void {
-    if (underWay.delete(this.host.request) && this.run.state !== 'returned') {
-      // The handler may yet be asked for, by a slow pipe or by somebody who tries again.
-      markRequest(this.host.request, this);
-    }
+    const { request } = this.host;
+    // The handler may yet be asked for, by a slow pipe or by somebody who tries again.
+    if (unmark(request) && this.run.state !== 'returned') markRequest(request, this);
   }
 
   onCut(final: boolean): void {
@@ -182,18 +181,21 @@ export interface Decided {
   readonly replayed?: { readonly value: unknown };
 }
 
-const MARK = Symbol('nestjs-idempotency.request');
-
 /**
- * Of requests whose response is going to say that it is over. Not on the request: Express gives each one a shape that V8
- * sees only once, so that a property more costs 3 µs.
+ * Of requests of which it is known when they are over. Not on the request: Express gives each one a shape that V8 sees only
+ * once, so that a property more costs 3 µs, and asking for one that is not there nearly one.
  */
-const underWay = inFlightMap<object, Attempt>();
+const underWay = inFlightMap<object, RequestMark>();
+
+const MARK = Symbol('nestjs-idempotency.request');
 
 /** Of all others on the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
 interface MarkedRequest {
   [MARK]?: Mark;
 }
+
+/** Whether there is any of these. */
+let isAnyMarked = false;
 
 /** Belongs to one object: a copy of a request, `{ ...request }`, is another request. */
 class Mark {
@@ -208,21 +210,26 @@ class Mark {
   }
 }
 
-/** Remembers what became of a request, so that a second interceptor does not act again. */
+/** Remembers for good what became of a request, so that a second interceptor does not act again. */
 export function markRequest(request: object, mark: RequestMark | undefined): void {
+  isAnyMarked = true;
   (request as MarkedRequest)[MARK] = new Mark(request, mark);
 }
 
-/** The same for a request that is about to be handled. */
-export function markAttempt(request: object, attempt: Attempt): void {
-  if (attempt.capture?.willTell) underWay.set(request, attempt);
-  else markRequest(request, attempt);
+/** The same until `unmark`. */
+export function markUnderWay(request: object, mark: RequestMark): void {
+  underWay.set(request, mark);
+}
+
+/** `false`: it was not marked as under way. */
+export function unmark(request: object): boolean {
+  return underWay.delete(request);
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {
   if (request === null || request === undefined) return undefined;
-  const attempt = underWay.get(request);
-  if (attempt !== undefined) return attempt;
+  const known = underWay.get(request);
+  if (known !== undefined || !isAnyMarked) return known;
   const mark = (request as MarkedRequest)[MARK];
   return mark?.request === request ? mark.meaning : undefined;
 }

@@ -1,17 +1,10 @@
-import { RequestMethod, UseInterceptors } from '@nestjs/common';
+import { UseInterceptors } from '@nestjs/common';
+import { isUnsafe } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
-import { IDEMPOTENT_METADATA, NEST_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
+import { IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { validateRouteOptions } from './idempotency.settings';
-
-/** Methods whose requests may change something and may not be repeated at will (RFC 9110, 9.2). */
-const UNSAFE_METHODS: readonly unknown[] = [
-  RequestMethod.POST,
-  RequestMethod.PUT,
-  RequestMethod.PATCH,
-  RequestMethod.DELETE,
-];
 
 /**
  * Protects a handler: a request that is repeated with the same key does its work once and gets the first answer again.
@@ -82,9 +75,8 @@ function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptio
     const descriptor = Object.getOwnPropertyDescriptor(prototype, name);
     const handler: unknown = descriptor?.value;
     if (descriptor === undefined || typeof handler !== 'function') continue;
-    const isUnsafe = UNSAFE_METHODS.includes(Reflect.getMetadata(NEST_METADATA.method, handler));
     const isMarked = Reflect.hasMetadata(IDEMPOTENT_METADATA, handler);
-    if ((isUnsafe || isMarked) && !Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) {
+    if ((isUnsafe(handler) || isMarked) && !Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) {
       bindHandler(prototype, name, descriptor, overrides);
     }
   }

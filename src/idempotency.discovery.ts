@@ -46,6 +46,21 @@ export function routeName(controller: Controller, handler: Handler, name: string
   return `${method} /${path}`;
 }
 
+const UNSAFE_METHODS: readonly unknown[] = [
+  RequestMethod.POST,
+  RequestMethod.PUT,
+  RequestMethod.PATCH,
+  RequestMethod.DELETE,
+];
+
+/**
+ * Whether a handler's requests may change something and may not be repeated at will (RFC 9110, 9.2). Among them is no HEAD
+ * request; those reach the handlers of GET.
+ */
+export function isUnsafe(handler: object): boolean {
+  return UNSAFE_METHODS.includes(Reflect.getMetadata(NEST_METADATA.method, handler));
+}
+
 /** Nest keeps patterns in an array. */
 function patternText(pattern: unknown): string {
   const first: unknown = Array.isArray(pattern) ? pattern[0] : pattern;

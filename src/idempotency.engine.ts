@@ -21,7 +21,7 @@ import {
 } from './idempotency.errors';
 import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
 import type { ModuleSettings } from './idempotency.settings';
-import { proceed, type MaybePromise } from './maybe-promise';
+import { after, proceed, type MaybePromise } from './maybe-promise';
 import type { IdempotencyRecord, IdempotencyStorage, Outcome } from './storage/storage';
 
 /** What to do with a request, once its key is decided. */
@@ -175,13 +175,10 @@ export class IdempotencyEngine implements EngineParts {
 
   /** What a record says to a plan that does not wait. */
   private answerNow(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Outcome> {
-    return proceed(
-      () => this.answer(plan, record),
-      answer => {
-        if (answer === 'in-progress') throw new InProgressError(1);
-        return answer;
-      },
-    );
+    return after(this.answer(plan, record), answer => {
+      if (answer === 'in-progress') throw new InProgressError(1);
+      return answer;
+    });
   }
 
   /** What a record says to this plan. A request that differs is refused before all else. */

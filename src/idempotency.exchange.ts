@@ -9,8 +9,9 @@ import { refuse } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
 import {
   Attempt,
-  markAttempt,
   markRequest,
+  markUnderWay,
+  unmark,
   type AttemptHost,
   type HandlerListener,
 } from './idempotency.attempt';
@@ -56,18 +57,28 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
       void claim.settle(RELEASE);
       throw new LeaseLostError();
     }
-    markAttempt(request, attempt);
+    if (attempt.capture.willTell) markUnderWay(request, attempt);
+    else markRequest(request, attempt);
     return this.next.handle();
   }
 
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {
-    const { routes, settings } = this.parts;
+    const { request, parts } = this;
+    const { routes, settings } = parts;
     // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
     const replayed = routes.hasOuterInterceptors(this.route) ? replayedValue(outcome) : undefined;
-    markRequest(this.request, { claim: undefined, replayed: { value: replayed } });
+    // Whoever asks again once the answer is sent gets the same from the storage, and nothing is sent.
+    markUnderWay(request, { claim: undefined, replayed: { value: replayed } });
     return proceed(
       () => replayOutcome(this.response, outcome, settings.replayedHeader),
-      () => of(replayed),
+      () => {
+        unmark(request);
+        return of(replayed);
+      },
+      error => {
+        unmark(request);
+        throw error;
+      },
     );
   }
 

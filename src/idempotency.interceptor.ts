@@ -18,7 +18,7 @@ import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { proceed, type MaybePromise } from './maybe-promise';
+import { after, proceed, type MaybePromise } from './maybe-promise';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue, valueOf } from './value/value-run';
 
@@ -58,14 +58,11 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
 
   private protect(exchange: HttpExchange): MaybePromise<Observable<unknown>> {
     const { route } = exchange;
-    return proceed(
-      () => route.planner.plan(exchange),
-      plan => {
-        if (plan !== undefined) return this.engine.run(plan, exchange);
-        this.reportSkipped(route);
-        return exchange.executeUnprotected();
-      },
-    );
+    return after(route.planner.plan(exchange), plan => {
+      if (plan !== undefined) return this.engine.run(plan, exchange);
+      this.reportSkipped(route);
+      return exchange.executeUnprotected();
+    });
   }
 
   /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a JSON array. */

@@ -5,6 +5,7 @@ import { HttpPlanner } from './http/plan';
 import {
   handlerOf,
   handlerNames,
+  isUnsafe,
   overridesOf,
   routeName,
   type Controller,
@@ -117,7 +118,7 @@ export class IdempotencyRoutes {
       settings,
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
-      capture: captureRules(settings, ownHeaders(handler), injectsResponse(controller, name)),
+      capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
@@ -188,12 +189,20 @@ function isWrapped(controller: Controller, handler: Handler): boolean {
 }
 
 function captureRules(
+  controller: Controller,
+  handler: Handler,
   settings: RouteSettings,
-  ownHeaders: readonly string[],
-  injectsResponse: boolean,
+  name: string,
 ): CaptureRules {
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
-  return Object.freeze({ maxBytes, holdBack, replayHeaders, ownHeaders, injectsResponse });
+  return Object.freeze({
+    maxBytes,
+    holdBack,
+    replayHeaders,
+    ownHeaders: ownHeaders(handler),
+    answersHead: !isUnsafe(handler),
+    injectsResponse: injectsResponse(controller, name),
+  });
 }
 
 /** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */

@@ -6,22 +6,24 @@ export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
 }
 
 /**
- * `promise.then(next, failed)`, and the same at once for what is no promise: where nothing has to be waited for, a request goes
- * from the key to the last byte without a turn of the microtask queue. Every `await` on that way costs it 0.3 µs, in the
- * first thousand requests of a process 2 µs.
- *
- * @param call what it throws goes to `failed`, as if its promise were rejected
+ * `promise.then(next)`, and the same at once for what is no promise: where nothing has to be waited for, a request goes from
+ * the key to the last byte without a turn of the microtask queue. Every `await` on that way costs it 0.3 µs, in the first
+ * thousand requests of a process 2 µs.
  */
-export function proceed<T, N, F = never>(
+export function after<T, N>(value: MaybePromise<T>, next: (value: T) => MaybePromise<N>): MaybePromise<N> {
+  return isPromise(value) ? value.then(next) : next(value);
+}
+
+/** `promise.then(next, failed)` in the same way. What `call` throws goes to `failed`, as if its promise were rejected. */
+export function proceed<T, N, F>(
   call: () => MaybePromise<T>,
   next: (value: T) => MaybePromise<N>,
-  failed?: (error: unknown) => MaybePromise<F>,
+  failed: (error: unknown) => MaybePromise<F>,
 ): MaybePromise<N | F> {
   let value: MaybePromise<T>;
   try {
     value = call();
   } catch (error) {
-    if (failed === undefined) throw error;
     return failed(error);
   }
   return isPromise(value) ? value.then(next, failed) : next(value);

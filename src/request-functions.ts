@@ -3,7 +3,7 @@ import { checkKey } from './http/key';
 import { RequestFunctionError } from './idempotency.errors';
 import type { RequestFunction } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
-import { proceed, type MaybePromise } from './maybe-promise';
+import { after, proceed, type MaybePromise } from './maybe-promise';
 
 /** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
 export function ask(
@@ -28,9 +28,8 @@ export function keyFrom(
   context: ExecutionContext,
   { keyRules }: RouteSettings,
 ): MaybePromise<string | undefined> {
-  return proceed(
-    () => ask('key', option, request, context),
-    key => (key === undefined || key === null ? undefined : checkKey(key, keyRules)),
+  return after(ask('key', option, request, context), key =>
+    key === undefined || key === null ? undefined : checkKey(key, keyRules),
   );
 }
 
@@ -40,7 +39,7 @@ export function scopeFrom(
   request: unknown,
   context: ExecutionContext,
 ): MaybePromise<string> {
-  return proceed(() => ask('scope', option, request, context), checkScope);
+  return after(ask('scope', option, request, context), checkScope);
 }
 
 function checkScope(scope: unknown): string {

@@ -1,5 +1,5 @@
 import { timed } from '../idempotency.timings';
-import { proceed, type MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import type {
   ClaimRequest,
   Completion,
@@ -54,10 +54,7 @@ export class OwnedRecord {
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
   complete(completion: Completion): MaybePromise<boolean> {
-    return proceed(
-      () => this.tryComplete(completion),
-      stored => stored || this.completeAgain(completion),
-    );
+    return after(this.tryComplete(completion), stored => stored || this.completeAgain(completion));
   }
 
   async release(): Promise<boolean> {

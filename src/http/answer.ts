@@ -23,6 +23,8 @@ export interface CaptureRules {
   readonly replayHeaders: ReadonlySet<string> | undefined;
   /** Lower-case names of headers that are there already, and yet the handler's own. */
   readonly ownHeaders: readonly string[];
+  /** Whether the route serves HEAD requests too. */
+  readonly answersHead: boolean;
   /** The handler holds the response itself, and may hand it to another application, which gives it another prototype. */
   readonly injectsResponse: boolean;
 }
@@ -59,7 +61,6 @@ export abstract class Answer {
   private declaredLength = -1;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
-  private answersHead: boolean | undefined;
 
   constructor(
     protected readonly raw: RawResponse,
@@ -207,7 +208,7 @@ export abstract class Answer {
   }
 
   private get isHead(): boolean {
-    return (this.answersHead ??= this.raw.req?.method === 'HEAD');
+    return this.rules.answersHead && this.raw.req?.method === 'HEAD';
   }
 
   private get isBodiless(): boolean {

@@ -3,7 +3,7 @@ import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf } from './intercepted-response';
 import { whenConnectionCloses } from './queued-response';
-import { isFastifyReply, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
+import { isBegun, isFastifyReply, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
 /** A response that is being captured. */
@@ -40,11 +40,6 @@ export function captureResponse(
   // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
   else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;
-}
-
-/** On HTTP/1, Node ends no response without a head. */
-function isBegun(raw: RawResponse): boolean {
-  return raw.headersSent || (isHttp2(raw) && raw.writableEnded);
 }
 
 /** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */

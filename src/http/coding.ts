@@ -1,6 +1,8 @@
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip, inflate } from 'node:zlib';
+import type { MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
+import type { RawResponse } from './raw-response';
 import type { HeaderValue } from './snapshot';
 
 type Decoder = (bytes: Uint8Array, options: { maxOutputLength: number }) => Promise<Buffer>;
@@ -34,12 +36,13 @@ export async function decoded(body: Uint8Array, coding: string, maxBytes: number
  * The outcome as this client can read it. A body that its handler has coded is stored and replayed as it is; a client that
  * says that it cannot read the coding gets the body without it.
  */
-export function readableOutcome(outcome: Outcome, acceptEncoding: unknown): Outcome | Promise<Outcome> {
+export function readableOutcome(outcome: Outcome, raw: Pick<RawResponse, 'req'>): MaybePromise<Outcome> {
   const coding = codingOf(
     outcome.headers.find(([name]) => name.toLowerCase() === 'content-encoding')?.[1] ?? '',
   );
-  if (coding === undefined || typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding))
-    return outcome;
+  if (coding === undefined) return outcome;
+  const acceptEncoding = raw.req?.headers?.['accept-encoding'];
+  if (typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding)) return outcome;
   // Taken out, not left out: `@Header()` has set it for this request as well.
   const headers = outcome.headers.map(header =>
     header[0].toLowerCase() === 'content-encoding' ? ([header[0], null] as const) : header,

@@ -17,6 +17,8 @@ export class HeldAnswer extends Answer implements Interception {
   /** By lower-case name. All read at once, and once: on Express every look at a response costs 0.4 µs. */
   private headers: OutgoingHttpHeaders = {};
   private deciding = false;
+  /** Whether nobody could change the head since the application committed to it: that is being done in this very call. */
+  private isFresh = false;
   private wantsDrain = false;
   private onFinished: ((error?: Error | null) => void) | undefined;
   private trailers: readonly unknown[] | undefined;
@@ -70,12 +72,14 @@ export class HeldAnswer extends Answer implements Interception {
     // Node takes whatever is falsy for nothing.
     const bytes = chunk ? bytesOf(chunk, encoding) : undefined;
     if (chunk && bytes === undefined) return void this.original.end.apply(this.raw, [...args]);
+    this.isFresh = !this.committed;
     this.commit();
     if (this.passing) return void this.original.end.apply(this.raw, [...args]);
     this.ended = true;
     this.onFinished = callback;
     if (bytes !== undefined) this.keep(chunk, encoding, bytes, true);
     if (!this.deciding) this.decide(this.ending());
+    this.isFresh = false;
   }
 
   addTrailers(args: readonly unknown[]): void {
@@ -218,7 +222,7 @@ export class HeldAnswer extends Answer implements Interception {
 
   /** Whoever changed the status after the head was written did so in vain. */
   private restoreHead(): void {
-    if (!this.committed) return;
+    if (!this.committed || this.isFresh) return;
     if (this.raw.statusCode !== this.status) this.raw.statusCode = this.status;
     // Asked first: on Express, setting what is not there yet costs 8 µs.
     if (!this.isHttp2 && this.raw.statusMessage !== this.reason) this.raw.statusMessage = this.reason;

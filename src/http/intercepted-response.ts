@@ -25,6 +25,8 @@ export interface Interception {
   left(): void;
 }
 
+type AccessorName = 'headersSent' | 'writableEnded';
+
 type Method = (this: RawResponse, ...args: unknown[]) => unknown;
 
 const INTERCEPTION = Symbol('nestjs-idempotency.interception');
@@ -44,13 +46,9 @@ const underWay = inFlightMap<RawResponse, Interception>();
 /** Of responses that may never say that they are over: their client has gone, or others stand before them on their connection. */
 const adrift = new WeakMap<RawResponse, Interception>();
 
-function besideResponse(raw: RawResponse): Interception | undefined {
-  return underWay.get(raw) ?? adrift.get(raw);
-}
-
 /** The interception of a response, where there is one. */
 export function interceptionOf(raw: InterceptedResponse): Interception | undefined {
-  return raw[INTERCEPTION] ?? besideResponse(raw);
+  return raw[INTERCEPTION] ?? underWay.get(raw) ?? adrift.get(raw);
 }
 
 /** What the methods that are put over a response ask, at the place where they stand. */
@@ -58,29 +56,36 @@ interface Overlay {
   /** Who answers for the response here; nobody where every call goes straight to the original. */
   interceptionOf(raw: RawResponse): Interception | undefined;
   originalOf(raw: RawResponse): RawResponse;
+  /** What the original says. */
+  read(name: AccessorName, raw: RawResponse): boolean;
   /** The response is over. */
   leave(raw: RawResponse): void;
 }
 
 /** Node refuses header changes once the head was sent; so does a response whose head is held back. */
-function refusedAfterHead(
-  overlay: Overlay,
-  name: 'setHeader' | 'setHeaders' | 'appendHeader' | 'removeHeader',
-): Method {
-  return function (...args) {
-    if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
-    const original = overlay.originalOf(this) as unknown as Record<string, Method>;
-    return original[name]?.apply(this, args);
-  };
+function assertHeadIsOpen(interception: Interception | undefined): void {
+  if (interception?.headersSent) throw headersSentError();
 }
 
 /** The methods hold no state, so one set serves all responses of one overlay. */
 function methodsOf(overlay: Overlay): Readonly<Record<string, Method>> {
   return {
-    setHeader: refusedAfterHead(overlay, 'setHeader'),
-    setHeaders: refusedAfterHead(overlay, 'setHeaders'),
-    appendHeader: refusedAfterHead(overlay, 'appendHeader'),
-    removeHeader: refusedAfterHead(overlay, 'removeHeader'),
+    setHeader(name, value) {
+      assertHeadIsOpen(overlay.interceptionOf(this));
+      return overlay.originalOf(this).setHeader.call(this, name as string, value as string);
+    },
+    setHeaders(headers) {
+      assertHeadIsOpen(overlay.interceptionOf(this));
+      return overlay.originalOf(this).setHeaders?.call(this, headers);
+    },
+    appendHeader(name, value) {
+      assertHeadIsOpen(overlay.interceptionOf(this));
+      return overlay.originalOf(this).appendHeader?.call(this, name as string, value as string);
+    },
+    removeHeader(name) {
+      assertHeadIsOpen(overlay.interceptionOf(this));
+      return overlay.originalOf(this).removeHeader.call(this, name as string);
+    },
     writeHead(...args) {
       const interception = overlay.interceptionOf(this);
       if (interception === undefined) return overlay.originalOf(this).writeHead.apply(this, args);
@@ -129,18 +134,13 @@ function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResp
       configurable: true,
       get() {
         const interception = overlay.interceptionOf(this);
-        return interception === undefined
-          ? Reflect.get(overlay.originalOf(this), 'headersSent', this)
-          : interception.headersSent;
+        return interception === undefined ? overlay.read('headersSent', this) : interception.headersSent;
       },
     },
     writableEnded: {
       configurable: true,
       get() {
-        return (
-          overlay.interceptionOf(this)?.writableEnded ||
-          Reflect.get(overlay.originalOf(this), 'writableEnded', this)
-        );
+        return overlay.interceptionOf(this)?.writableEnded || overlay.read('writableEnded', this);
       },
     },
   };
@@ -154,6 +154,23 @@ function leaveMap(raw: RawResponse): void {
   if (!interception.passing) adrift.set(raw, interception);
   interception.left();
 }
+
+type Read = (this: RawResponse) => boolean;
+
+function readsOf(original: object): Readonly<Record<AccessorName, Read>> {
+  return { headersSent: readOf(original, 'headersSent'), writableEnded: readOf(original, 'writableEnded') };
+}
+
+/** The accessor itself, as far as there is one: `Reflect.get` looks for it at every call. */
+function readOf(original: object, name: AccessorName): Read {
+  for (let owner: object | null = original; owner; owner = Object.getPrototypeOf(owner) as object | null) {
+    const accessor: { readonly get?: Read } | undefined = Object.getOwnPropertyDescriptor(owner, name);
+    if (accessor?.get !== undefined) return accessor.get;
+  }
+  return () => Reflect.get(original, name) as boolean;
+}
+
+const NODES = readsOf(ServerResponse.prototype);
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
   raw[INTERCEPTION] = interception;
@@ -172,6 +189,10 @@ const OWN: Overlay = {
     return interception.passing ? undefined : interception;
   },
   originalOf: raw => ownInterception(raw).original,
+  read(name, raw) {
+    const { original } = ownInterception(raw);
+    return original === ServerResponse.prototype ? NODES[name].call(raw) : readOf(original, name).call(raw);
+  },
   leave: raw => ownInterception(raw).left(),
 };
 
@@ -214,15 +235,17 @@ function isNodes(prototype: object): boolean {
 function overlayPrototype(prototype: RawResponse): RawResponse {
   const above = Object.getPrototypeOf(prototype) as RawResponse;
   const original = withOwn(prototype, above, ownMethods(prototype));
+  const reads = readsOf(original);
   const overlay: Overlay = {
     interceptionOf(raw) {
-      const interception = besideResponse(raw);
+      const interception = underWay.get(raw) ?? adrift.get(raw);
       if (interception === undefined || interception.passing) return undefined;
       // An application that is mounted in another has a prototype above its own; only one of them intercepts.
       const isNearest = interception.original === original || Object.getPrototypeOf(raw) === prototype;
       return isNearest ? interception : undefined;
     },
     originalOf: () => original,
+    read: (name, raw) => reads[name].call(raw),
     leave: leaveMap,
   };
   originals.set(prototype, original);

@@ -6,7 +6,7 @@ import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
 import { ask, keyFrom, scopeFrom } from '../request-functions';
-import { proceed, type MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import {
   algorithmOf,
@@ -55,24 +55,19 @@ export class HttpPlanner {
    * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError (or rejects with it)
    */
   plan(exchange: PlannedExchange): MaybePromise<RequestPlan | undefined> {
-    return proceed(
-      () => this.keyOf(exchange),
-      key => {
-        if (key !== undefined) return this.planFor(exchange, key);
-        if (this.settings.required) throw this.keyMissing();
-        return undefined;
-      },
-    );
+    return after(this.keyOf(exchange), key => {
+      if (key !== undefined) return this.planFor(exchange, key);
+      if (this.settings.required) throw this.keyMissing();
+      return undefined;
+    });
   }
 
   private planFor(exchange: PlannedExchange, key: string): MaybePromise<RequestPlan> {
-    return proceed(
-      () => this.scopeOf(exchange),
-      scope =>
-        proceed(
-          () => this.fingerprint(exchange),
-          fingerprint => new HttpPlan(this, exchange, this.recordKeys.of(scope, key), fingerprint),
-        ),
+    return after(this.scopeOf(exchange), scope =>
+      after(
+        this.fingerprint(exchange),
+        fingerprint => new HttpPlan(this, exchange, this.recordKeys.of(scope, key), fingerprint),
+      ),
     );
   }
 
@@ -108,9 +103,8 @@ export class HttpPlanner {
     option: RequestFunction<unknown>,
     { request, context }: PlannedExchange,
   ): MaybePromise<string> {
-    return proceed(
-      () => ask('fingerprint', option, request, context),
-      text => fingerprintOwn(text, request, this.secret),
+    return after(ask('fingerprint', option, request, context), text =>
+      fingerprintOwn(text, request, this.secret),
     );
   }
 

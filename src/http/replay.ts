@@ -1,9 +1,11 @@
+import { isAscii } from 'node:buffer';
 import { Readable } from 'node:stream';
-import { proceed, type MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { readableOutcome } from './coding';
 import { mergeVary } from './headers';
 import {
+  isBegun,
   isBeyondAscii,
   isFastifyReply,
   isHttp2,
@@ -26,19 +28,13 @@ export function replayOutcome(
 ): MaybePromise<void> {
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
-  return proceed(
-    () =>
-      proceed(
-        () => readableOutcome(outcome, raw.req?.headers?.['accept-encoding']),
-        readable => {
-          // Somebody else has answered while the storage was asked, such as a timeout.
-          if (raw.headersSent || raw.writableEnded) return undefined;
-          if (fastify) return replayThroughFastify(response, readable, replayedHeader);
-          return replayThroughNode(raw, readable, replayedHeader);
-        },
-      ),
-    () => ignoreCalls(response, fastify ? FASTIFY_SINK : EXPRESS_SINK),
-  );
+  const sent = after(readableOutcome(outcome, raw), readable => {
+    // Somebody else has answered while the storage was asked, such as a timeout.
+    if (isBegun(raw)) return undefined;
+    if (fastify) return replayThroughFastify(response, readable, replayedHeader);
+    return replayThroughNode(raw, readable, replayedHeader);
+  });
+  return after(sent, () => ignoreCalls(response, fastify ? FASTIFY_SINK : EXPRESS_SINK));
 }
 
 /** The value that outer interceptors receive on a replay: the parsed JSON body, else `undefined`. */
@@ -65,6 +61,9 @@ interface ReplayingResponse extends RawResponse {
   [REPLAYED]?: { readonly status: number; readonly body: Buffer };
 }
 
+/** In bytes. What is longer is not worth a copy. */
+const SHORT_TEXT = 4096;
+
 function replayThroughNode(
   raw: RawResponse,
   outcome: Outcome,
@@ -76,11 +75,17 @@ function replayThroughNode(
     if (value === null) raw.removeHeader(name);
     else raw.setHeader(name, value);
   }
-  if (mustWriteApart(raw)) writeApart(raw);
-  const body = bufferOf(outcome.body);
-  if (body.length === 0) raw.end();
-  else raw.end(body);
+  endWith(raw, bufferOf(outcome.body));
   return whenSent(raw);
+}
+
+function endWith(raw: RawResponse, body: Buffer): void {
+  const isApart = mustWriteApart(raw);
+  if (isApart) writeApart(raw);
+  if (body.length === 0) raw.end();
+  // In one piece with the head, whose encoding this is: the same bytes, 4 µs sooner.
+  else if (!isApart && body.length <= SHORT_TEXT && isAscii(body)) raw.end(body.toString('latin1'), 'latin1');
+  else raw.end(body);
 }
 
 /** Through the reply, so that hooks which every answer needs run: cookies, sessions, compression. */
@@ -103,7 +108,7 @@ function replayThroughFastify(
     if (value === null) reply.removeHeader(name);
     else reply.header(name, value);
   }
-  if (isBeyondAscii(reply.getHeaders()['content-disposition'])) writeApart(raw);
+  if (isBeyondAscii(reply.getHeader('content-disposition'))) writeApart(raw);
   reply.send(payloadOf(raw, outcome.status, body));
   return whenSent(raw);
 }

@@ -8,8 +8,6 @@ import {
   RECORD_FORMAT,
 } from './storage';
 
-const NO_BODY = Buffer.alloc(0);
-
 /** What is left of the lease of a claim; nothing where the owner has completed or held the row. */
 export function leaseLeftMs(rows: RowTable, row: number, nowMs: number): number {
   return rows.state(row) === CLAIMED ? rows.deadlineMs(row) - rows.holdMs(row) - nowMs : 0;
@@ -81,7 +79,7 @@ function readOutcome(rows: RowTable, row: number): Outcome {
   const status = rows.status(row);
   const headers = rows.headers(row);
   // A copy: whoever sends it may change its bytes in place, and behind those of a slab are those of other records.
-  const body = Buffer.from(rows.body(row) ?? NO_BODY);
+  const body = rows.copyBody(row);
   const extras = rows.extras(row);
   return extras === undefined ? { status, headers, body } : { status, headers, body, ...extras };
 }

@@ -151,10 +151,12 @@ export class RowTable {
   }
 
   /** A view of the bytes; nothing is copied. */
-  body(row: number): Buffer | undefined {
+  copyBody(row: number): Buffer {
+    const bytes = this.bodyBytes(row);
+    const copy = Buffer.allocUnsafe(bytes);
     const start = this.#numbers[row * NUMBERS + BODY_START]!;
-    const slab = this.#values[row * VALUES + SLAB] as Buffer | undefined;
-    return slab?.subarray(start, start + this.#numbers[row * NUMBERS + BODY_BYTES]!);
+    (this.#values[row * VALUES + SLAB] as Buffer | undefined)?.copy(copy, 0, start, start + bytes);
+    return copy;
   }
 
   bodyBytes(row: number): number {

