@@ -4,43 +4,12 @@ import { BodyUnreadableError } from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
 import { canonicalJson } from './canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
-import type { HeaderSource } from './key';
 import { multipartText } from './multipart';
-
-/** State of the Node request, HTTP/1 or HTTP/2. */
-interface NodeRequest {
-  readonly rawHeaders?: readonly string[];
-  readonly httpVersionMajor?: number;
-  /** Whether anybody has read from the request. */
-  readonly readableDidRead?: boolean;
-  readonly stream?: { readonly endAfterHeaders?: boolean };
-  readonly readableLength?: number;
-  readonly readableEnded?: boolean;
-  once?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
-}
-
-/** What the body part of a fingerprint needs of an Express request or a FastifyRequest. */
-export interface BodySource extends HeaderSource, NodeRequest {
-  readonly body?: unknown;
-  /** The bytes below the parsed body, after content coding; only with `rawBody: true`. */
-  readonly rawBody?: unknown;
-  /** Uploads, as multer and Nest's interceptors leave them. Functions here are methods of @fastify/multipart. */
-  readonly file?: unknown;
-  readonly files?: unknown;
-  readonly raw?: NodeRequest;
-}
+import type { NodeRequest, RequestView } from './request-view';
 
 const NO_BODY = '-';
 /** From this many bytes on, JSON is faster put in order as a whole. */
 const LARGE_BODY = 4096;
-
-/** Media type in lower case, without parameters (RFC 9110, 8.3.1); `''` where there is none. */
-export function contentTypeOf(request: HeaderSource): string {
-  const header = request.headers['content-type'];
-  if (typeof header !== 'string') return '';
-  const end = header.indexOf(';');
-  return (end === -1 ? header : header.slice(0, end)).trim().toLowerCase();
-}
 
 /**
  * The parsed body, tagged by its kind: none, text, bytes, form or JSON. With `request.rawBody` the numbers of a JSON body
@@ -48,21 +17,20 @@ export function contentTypeOf(request: HeaderSource): string {
  *
  * @throws BodyUnreadableError (or rejects with it) where there is a body and nobody parsed it
  */
-export function bodyPart(request: BodySource): MaybePromise<string> {
+export function bodyPart(request: RequestView): MaybePromise<string> {
   if (!isEmpty(request.body)) return parsedPart(request);
   return whetherContent(request, has => (has ? parsedPart(request) : NO_BODY));
 }
 
-function parsedPart(request: BodySource): MaybePromise<string> {
-  const { body } = request;
-  if (typeof body === 'string' && !isJson(request)) return `t${taggedPart(body)}`;
+function parsedPart(request: RequestView): MaybePromise<string> {
+  const { body, contentType } = request;
+  if (typeof body === 'string' && !isJson(contentType)) return `t${taggedPart(body)}`;
   if (types.isUint8Array(body)) return `b${digestOf(body)}`;
-  const contentType = contentTypeOf(request);
   if (contentType.startsWith('multipart/')) {
     const text = multipartText(request, contentType);
     return typeof text === 'string' ? `m${text}` : text.then(form => `m${form}`);
   }
-  if (body === undefined || isStream(body) || isUnparsedObject(request, contentType)) {
+  if (body === undefined || isStream(body) || isUnparsedObject(request)) {
     throw notParsed(contentType);
   }
   return `j${jsonText(request)}`;
@@ -73,26 +41,25 @@ function parsedPart(request: BodySource): MaybePromise<string> {
  *
  * @throws BodyUnreadableError where there is a body and nobody kept its bytes
  */
-export function bytesPart(request: BodySource): MaybePromise<string> {
+export function bytesPart(request: RequestView): MaybePromise<string> {
   const bytes = types.isUint8Array(request.rawBody) ? request.rawBody : request.body;
   if (types.isUint8Array(bytes)) return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}`;
   return whetherContent(request, has => {
     if (!has) return NO_BODY;
     throw new BodyUnreadableError(
-      `The bytes of the ${nameOf(contentTypeOf(request))} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
+      `The bytes of the ${nameOf(request.contentType)} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
     );
   });
 }
 
 /** Tells whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
 function whetherContent(
-  request: BodySource,
+  request: RequestView,
   then: (hasContent: boolean) => MaybePromise<string>,
 ): MaybePromise<string> {
-  const { headers } = request;
+  const { headers, node } = request;
   if (headers['transfer-encoding'] !== undefined) return then(true);
   if (headers['content-length'] !== undefined) return then(Number(headers['content-length']) > 0);
-  const node: NodeRequest = request.raw ?? request;
   // HTTP/2 needs neither header: content may follow unless the headers end the stream.
   if ((node.httpVersionMajor ?? 1) < 2 || node.stream?.endAfterHeaders !== false) return then(false);
   if (node.readableDidRead === true || node.once === undefined) return then(true);
@@ -128,34 +95,33 @@ function isStream(body: unknown): boolean {
  * Whether `{}` only stands for a body that nobody parsed: body-parser 1 (Express 4) sets it before it looks at the content
  * type, and `_body` once it has parsed. body-parser 2 (Express 5) and Fastify leave `undefined` instead.
  */
-function isUnparsedObject(request: BodySource, contentType: string): boolean {
+function isUnparsedObject(request: RequestView): boolean {
   if (!isEmptyObject(request.body)) return false;
-  if ((request as { _body?: unknown })._body === true || request.rawBody !== undefined) return false;
-  const node: NodeRequest = request.raw ?? request;
-  const hasUsualParser = isJson(request) || contentType === 'application/x-www-form-urlencoded';
+  const { contentType, rawBody, isParsed, node } = request;
+  if (isParsed || rawBody !== undefined) return false;
+  const hasUsualParser = isJson(contentType) || contentType === 'application/x-www-form-urlencoded';
   return !(hasUsualParser && node.readableDidRead === true);
 }
 
-function isJson(request: HeaderSource): boolean {
-  const contentType = contentTypeOf(request);
+function isJson(contentType: string): boolean {
   return contentType.endsWith('/json') || contentType.endsWith('+json');
 }
 
-function jsonText(request: BodySource): string {
+function jsonText(request: RequestView): string {
   const { body, rawBody } = request;
   return exactJsonText(request, rawBody) ?? canonicalJson(body, isLarge(request));
 }
 
 /** `undefined` where the parsed body tells everything. */
-function exactJsonText(request: BodySource, rawBody: unknown): string | undefined {
-  if (!types.isUint8Array(rawBody) || !isJson(request) || !isUtf8(request)) return undefined;
+function exactJsonText(request: RequestView, rawBody: unknown): string | undefined {
+  if (!types.isUint8Array(rawBody) || !isJson(request.contentType) || !isUtf8(request)) return undefined;
   const bytes = Buffer.from(rawBody.buffer, rawBody.byteOffset, rawBody.byteLength);
   const isExact = !mayHoldInexactNumbers(bytes.toString('latin1', startOfText(bytes)));
   return isExact ? undefined : exactText(bytes.toString('utf8'));
 }
 
 /** A body of unknown length counts as large. */
-function isLarge({ headers }: HeaderSource): boolean {
+function isLarge({ headers }: RequestView): boolean {
   const length = headers['content-length'];
   return length === undefined || Number(length) >= LARGE_BODY;
 }
@@ -175,7 +141,7 @@ function startOfText(bytes: Buffer): number {
   return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
 }
 
-function isUtf8(request: HeaderSource): boolean {
+function isUtf8(request: RequestView): boolean {
   const header = request.headers['content-type'];
   const charset = typeof header === 'string' ? /;[ \t]*charset="?([^\s;"]*)/i.exec(header)?.[1] : undefined;
   return charset === undefined || /^(?:utf-?8|us-ascii)$/i.test(charset);

@@ -2,20 +2,10 @@ import { digestOf, taggedPart } from '../digest';
 import type { DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
-import { bodyPart, bytesPart, contentTypeOf } from './body';
-import type { BodySource } from './body';
+import { bodyPart, bytesPart } from './body';
 import { canonicalJson } from './canonical';
 import { queryPart } from './query';
-import { RequestView } from './request-view';
-
-/** What a fingerprint needs of an Express request or a FastifyRequest. */
-export interface FingerprintSource extends BodySource {
-  readonly method: string;
-  /** The request target; Express changes it in mounted applications. */
-  readonly url: string;
-  /** The request target as it came. */
-  readonly originalUrl?: string;
-}
+import { RequestView, type FingerprintSource } from './request-view';
 
 /**
  * How a fingerprint was made. Stored with every record, so that a later release can tell "another request" from "another
@@ -41,7 +31,7 @@ export function fingerprintRequest(
   secret?: DigestSecret,
 ): MaybePromise<string> {
   const view = new RequestView(request);
-  const head = targetPart(view) + taggedPart(contentTypeOf(view));
+  const head = headPart(view);
   const body = algorithm === 'c1' ? bodyPart(view) : bytesPart(view);
   return typeof body === 'string'
     ? seal(algorithm, head + body, secret)
@@ -68,13 +58,12 @@ export function fingerprintOwn(text: unknown, request: FingerprintSource, secret
     const got = text === '' ? 'an empty string' : text === null ? 'null' : typeof text;
     throw new RequestFunctionError('fingerprint', `it returned ${got} instead of a string`);
   }
-  const preimage = taggedPart(methodOf(request)) + taggedPart(splitTarget(request)[0]) + taggedPart(text);
-  return seal('f1', preimage, secret);
+  return seal('f1', operationPart(new RequestView(request)) + taggedPart(text), secret);
 }
 
 /** Fingerprint of a route with `fingerprint: false`: query and body do not count, but a key still belongs to one operation. */
 export function fingerprintTarget(request: FingerprintSource, secret?: DigestSecret): string {
-  return seal('n1', taggedPart(methodOf(request)) + taggedPart(splitTarget(request)[0]), secret);
+  return seal('n1', operationPart(new RequestView(request)), secret);
 }
 
 /** The algorithm of a fingerprint, or `undefined` where this build does not know it. */
@@ -92,20 +81,33 @@ function seal(
   return `${id}:${digestOf(preimage, secret)}`;
 }
 
-function targetPart(request: FingerprintSource): string {
-  const [path, query] = splitTarget(request);
-  return taggedPart(methodOf(request)) + taggedPart(path) + taggedPart(queryPart(query));
+/** The head of the request before. A client sends most of its requests to one target, and all with one content type. */
+let last: Pick<RequestView, 'method' | 'target' | 'contentType'> & { readonly part: string } = {
+  method: '',
+  target: '',
+  contentType: '',
+  part: '',
+};
+
+function headPart(request: RequestView): string {
+  const { method, target, contentType } = request;
+  if (last.target !== target || last.method !== method || last.contentType !== contentType) {
+    const [, query] = splitTarget(target);
+    const part = operationPart(request) + taggedPart(queryPart(query)) + taggedPart(contentType);
+    last = { method, target, contentType, part };
+  }
+  return last.part;
 }
 
-function methodOf(request: FingerprintSource): string {
-  return request.method.toUpperCase();
+function operationPart({ method, target }: RequestView): string {
+  const [path] = splitTarget(target);
+  return taggedPart(method.toUpperCase()) + taggedPart(path);
 }
 
 /** Path and raw query of the request target (RFC 9112, 3.2), without a fragment. */
-function splitTarget(request: FingerprintSource): readonly [path: string, query: string] {
-  let target = request.originalUrl ?? request.url;
+function splitTarget(given: string): readonly [path: string, query: string] {
   // The absolute form names the same resource: RFC 9112, 3.2.2.
-  if (!target.startsWith('/')) target = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '');
+  let target = given.startsWith('/') ? given : given.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '');
   const fragment = target.indexOf('#');
   if (fragment !== -1) target = target.slice(0, fragment);
   const mark = target.indexOf('?');

@@ -29,6 +29,22 @@ type AccessorName = 'headersSent' | 'writableEnded';
 
 type Method = (this: RawResponse, ...args: unknown[]) => unknown;
 
+const METHOD_NAMES = [
+  'setHeader',
+  'setHeaders',
+  'appendHeader',
+  'removeHeader',
+  'writeHead',
+  'write',
+  'end',
+  'flushHeaders',
+  'addTrailers',
+  'destroy',
+  'emit',
+] as const;
+
+type Methods = Record<(typeof METHOD_NAMES)[number], Method>;
+
 const INTERCEPTION = Symbol('nestjs-idempotency.interception');
 
 /** A response with methods of its own. */
@@ -68,7 +84,7 @@ function assertHeadIsOpen(interception: Interception | undefined): void {
 }
 
 /** The methods hold no state, so one set serves all responses of one overlay. */
-function methodsOf(overlay: Overlay): Readonly<Record<string, Method>> {
+function methodsOf(overlay: Overlay): Methods {
   return {
     setHeader(name, value) {
       assertHeadIsOpen(overlay.interceptionOf(this));
@@ -174,7 +190,19 @@ const NODES = readsOf(ServerResponse.prototype);
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
   raw[INTERCEPTION] = interception;
-  Object.assign(raw, OWN_METHODS);
+  // One by one, for which V8 remembers the way from shape to shape: a third of what Object.assign() costs.
+  const methods = raw as Partial<Methods>;
+  methods.setHeader = OWN_METHODS.setHeader;
+  methods.setHeaders = OWN_METHODS.setHeaders;
+  methods.appendHeader = OWN_METHODS.appendHeader;
+  methods.removeHeader = OWN_METHODS.removeHeader;
+  methods.writeHead = OWN_METHODS.writeHead;
+  methods.write = OWN_METHODS.write;
+  methods.end = OWN_METHODS.end;
+  methods.flushHeaders = OWN_METHODS.flushHeaders;
+  methods.addTrailers = OWN_METHODS.addTrailers;
+  methods.destroy = OWN_METHODS.destroy;
+  methods.emit = OWN_METHODS.emit;
   Object.defineProperties(raw, OWN_ACCESSORS);
 }
 
@@ -198,7 +226,6 @@ const OWN: Overlay = {
 
 const OWN_METHODS = methodsOf(OWN);
 const OWN_ACCESSORS = accessorsOf(OWN);
-const METHOD_NAMES = Object.keys(OWN_METHODS);
 
 /**
  * Puts an interception between the application and its response.
@@ -222,7 +249,9 @@ export function intercept(raw: RawResponse, interception: Interception, injectsR
 }
 
 function ownMethods(raw: RawResponse): readonly string[] {
-  return METHOD_NAMES.filter(name => Object.hasOwn(raw, name));
+  const own: string[] = [];
+  for (const name of METHOD_NAMES) if (Object.hasOwn(raw, name)) own.push(name);
+  return own;
 }
 
 /** By prototype that has our methods: what it was before. */

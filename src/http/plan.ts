@@ -8,14 +8,9 @@ import { RecordKeys } from '../record-key';
 import { ask, keyFrom, scopeFrom } from '../request-functions';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
-import {
-  algorithmOf,
-  fingerprintOwn,
-  fingerprintRequest,
-  fingerprintTarget,
-  type FingerprintSource,
-} from './fingerprint';
+import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
 import { readKey, type HeaderSource } from './key';
+import type { FingerprintSource } from './request-view';
 
 /** The platform's request, as far as plans are made of it. */
 export type HttpRequest = HeaderSource & FingerprintSource;
