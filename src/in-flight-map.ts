@@ -1,5 +1,5 @@
 /** Entries that never leave. */
-const SEATS = 1024;
+const SEATS = 256;
 
 /**
  * A map of what is known of requests while they are under way, each for a moment. Its table is large from the start, because

@@ -1,17 +1,18 @@
 import { promisify } from 'node:util';
-import { brotliDecompress, gunzip, inflate } from 'node:zlib';
+import type * as zlib from 'node:zlib';
 import type { MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import type { RawResponse } from './raw-response';
 import type { HeaderValue } from './snapshot';
 
+type Zlib = typeof zlib;
 type Decoder = (bytes: Uint8Array, options: { maxOutputLength: number }) => Promise<Buffer>;
 
-const DECODERS: ReadonlyMap<string, Decoder> = new Map([
-  ['gzip', promisify(gunzip)],
-  ['x-gzip', promisify(gunzip)],
-  ['deflate', promisify(inflate)],
-  ['br', promisify(brotliDecompress)],
+const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder> = new Map([
+  ['gzip', ({ gunzip }) => promisify(gunzip)],
+  ['x-gzip', ({ gunzip }) => promisify(gunzip)],
+  ['deflate', ({ inflate }) => promisify(inflate)],
+  ['br', ({ brotliDecompress }) => promisify(brotliDecompress)],
 ]);
 
 /** Largest body that a stored one is decoded to for a client that cannot read its coding. */
@@ -27,8 +28,10 @@ export function codingOf(header: HeaderValue): string | undefined {
 
 /** The body without its coding; rejects where it is no such body, too large, or of a coding that Node does not know. */
 export async function decoded(body: Uint8Array, coding: string, maxBytes: number): Promise<Buffer> {
-  const decode = DECODERS.get(coding);
-  if (decode === undefined) throw new Error(`No decoder for ${coding}`);
+  const decoder = DECODERS.get(coding);
+  if (decoder === undefined) throw new Error(`No decoder for ${coding}`);
+  // Loaded where it is needed: few applications code their bodies by themselves.
+  const decode = decoder(await import('node:zlib'));
   return decode(body, { maxOutputLength: maxBytes });
 }
 

@@ -1,7 +1,6 @@
 import { ServerResponse } from 'node:http';
-import { Http2ServerResponse } from 'node:http2';
 import { inFlightMap } from '../in-flight-map';
-import type { RawResponse } from './raw-response';
+import { isNodesPrototype, type RawResponse } from './raw-response';
 
 /** Stands between an application and its response. */
 export interface Interception {
@@ -238,7 +237,7 @@ const OWN_ACCESSORS = accessorsOf(OWN);
 export function intercept(raw: RawResponse, interception: Interception, injectsResponse: boolean): void {
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
   const own = ownMethods(raw);
-  if (own.length === 0 && !isNodes(prototype) && !injectsResponse) {
+  if (own.length === 0 && !isNodesPrototype(prototype) && !injectsResponse) {
     interception.original = originals.get(prototype) ?? overlayPrototype(prototype);
     (interception.willTell ? underWay : adrift).set(raw, interception);
     return;
@@ -256,10 +255,6 @@ function ownMethods(raw: RawResponse): readonly string[] {
 
 /** By prototype that has our methods: what it was before. */
 const originals = new WeakMap<object, RawResponse>();
-
-function isNodes(prototype: object): boolean {
-  return prototype === ServerResponse.prototype || prototype === Http2ServerResponse.prototype;
-}
 
 function overlayPrototype(prototype: RawResponse): RawResponse {
   const above = Object.getPrototypeOf(prototype) as RawResponse;

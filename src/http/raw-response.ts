@@ -4,7 +4,6 @@ import {
   type OutgoingHttpHeader,
   type OutgoingHttpHeaders,
 } from 'node:http';
-import { Http2ServerResponse } from 'node:http2';
 import { Socket } from 'node:net';
 
 /** The connection of a request. */
@@ -72,9 +71,23 @@ export function isFastifyReply(response: object): response is FastifyReplyLike {
   return is;
 }
 
-/** By class: on Express, every look at a property costs 0.4 µs. */
+/** By prototype as well. */
+const http2Responses = new WeakMap<object, boolean>();
+
+/** Known by a method that only these have: loading `node:http2` to ask for the class takes 2.5 ms. */
 export function isHttp2(raw: object): boolean {
-  return raw instanceof Http2ServerResponse;
+  const prototype = Object.getPrototypeOf(raw) as object;
+  let is = http2Responses.get(prototype);
+  if (is === undefined) {
+    is = 'createPushResponse' in prototype;
+    http2Responses.set(prototype, is);
+  }
+  return is;
+}
+
+/** Whether it is the prototype that Node itself gives to responses. */
+export function isNodesPrototype(prototype: object): boolean {
+  return prototype === ServerResponse.prototype || Object.hasOwn(prototype, 'createPushResponse');
 }
 
 /** Whether somebody has begun to answer. On HTTP/1, Node ends no response without a head. */
