@@ -33,7 +33,7 @@ export interface AttemptHost {
   readonly injectsResponse: boolean;
   observe(observable: unknown, listener: HandlerListener): unknown;
   /** Prepares the response for one of the library's own errors. */
-  refuse(error: IdempotencyError): IdempotencyError;
+  prepare(error: IdempotencyError): IdempotencyError;
 }
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
@@ -61,7 +61,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
 
   onEnter(): void {
     this.assertCanBegin();
-    if (this.isSettled || !this.claim.isHeld) throw this.host.refuse(new LeaseLostError());
+    if (this.isSettled || !this.claim.isHeld) throw this.host.prepare(new LeaseLostError());
   }
 
   observe(observable: unknown, over: (state: HandlerOver, error?: unknown) => void): unknown {
@@ -74,7 +74,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
   onOver(state: HandlerOver, error?: unknown): void {
     if (state !== 'returned') this.brokeOff = this.capture?.committed === true;
     // What a handler lets through of its lease is answered as if we had thrown it.
-    if (error instanceof IdempotencyError && !this.brokeOff) this.host.refuse(error);
+    if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) {
       const status = state === 'threw' ? statusOf(error) : endingStatus(this.early);
       void this.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
@@ -110,12 +110,12 @@ export class Attempt implements HandlerObserver, CaptureListener {
   assertCanBegin(): void {
     const { state, error } = this.run;
     if (state === 'not-entered') return;
-    if (state === 'running') throw this.host.refuse(new InProgressError(1));
+    if (state === 'running') throw this.host.prepare(new InProgressError(1));
     const isUnanswered = this.capture?.committed !== true;
     if (isUnanswered && mayRunAgain(statusOf(error), this.end, this.claim.plan.settings.settle)) return;
     if (state === 'threw') throw error;
     this.mustHold = true;
-    throw this.host.refuse(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
+    throw this.host.prepare(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
   }
 
   private get end() {

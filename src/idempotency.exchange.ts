@@ -1,5 +1,5 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
-import { Observable, of } from 'rxjs';
+import { Observable, of, throwError } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
@@ -87,7 +87,12 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     return this.next.handle();
   }
 
-  refuse(error: IdempotencyError): IdempotencyError {
+  refuse(error: IdempotencyError): Observable<unknown> {
+    const prepared = this.prepare(error);
+    return throwError(() => prepared);
+  }
+
+  prepare(error: IdempotencyError): IdempotencyError {
     return refuse(this.response, error, this.parts.settings.errorFormat);
   }
 

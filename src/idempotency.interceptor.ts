@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { finalize, from, lastValueFrom, mergeAll, of, toArray, type Observable } from 'rxjs';
+import { finalize, from, lastValueFrom, mergeAll, of, throwError, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
 import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
@@ -51,7 +51,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
       error => {
         if (!(error instanceof IdempotencyError)) throw error;
         this.reportInvalid(route, error);
-        throw exchange.refuse(error);
+        return exchange.refuse(error);
       },
     );
   }
@@ -86,6 +86,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
       execute: claim =>
         from(runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())))).pipe(mergeAll()),
       replay: outcome => from(valueOf(outcome) as unknown[]),
+      refuse: error => throwError(() => error),
       executeUnprotected: () => handle(),
     });
   }

@@ -97,6 +97,9 @@ export class IdempotencyService {
       {
         execute: claim => this.running.run(inside, () => runForValue(claim, () => work(leaseOf(claim)))),
         replay: outcome => valueOf(outcome) as T,
+        refuse: error => {
+          throw error;
+        },
         executeUnprotected: () => this.running.run(inside, () => work(new NoLease())),
       },
     );

@@ -71,6 +71,9 @@ export class Node {
       const answer = await this.engine.run<Answer>(this.plan(attempt), {
         execute: claim => this.execute(claim, attempt, step, once),
         replay: outcome => ({ kind: 'replayed', body: this.bodyOf(outcome) }),
+        refuse: error => {
+          throw error;
+        },
         executeUnprotected: () => this.handle(this.begin(attempt, undefined), step),
       });
       once(answer);
