@@ -9,7 +9,7 @@ import type { ProxyInput } from './support/delaying-proxy';
 import { Figures, judge, ratiosOf } from './support/idempotency-figures';
 import { printCommands, printDifferences, printScenarios } from './support/idempotency-tables';
 import { describeMachine, machineLine } from './support/machine';
-import { cpuPlan, measureCpu, measureLatency } from './support/measure';
+import { cpuPlan, measureCpu, measureLatency, WARMUP } from './support/measure';
 import { connectRedis, removeKeys, withoutPassword } from './support/redis';
 import { writeReport } from './support/report';
 import { scenariosOf } from './support/scenarios';
@@ -20,7 +20,7 @@ const options = readArguments(
   'What @Idempotent() costs a request, beside the floors that NestJS itself sets.',
   {
     iterations: integer('requests of each scenario whose latency is measured', 1_000, 1),
-    warmup: integer('requests of each scenario before, with keys of their own', 100),
+    warmup: integer('requests of each scenario before, with keys of their own', WARMUP),
     'redis-url': text('URL', 'adds the scenarios over Redis, such as redis://127.0.0.1:6379'),
     platform: oneOf(['express', 'fastify'], 'HTTP platform of NestJS', 'express'),
     'storage-latency': milliseconds('makes every round trip to Redis so much longer, by a TCP proxy'),

@@ -8,7 +8,7 @@ import { integer, listOf, namedPaths, oneOf, readArguments, text, type NamedPath
 import { budgetLines } from './support/budget';
 import { Child } from './support/child';
 import { describeMachine, machineLine } from './support/machine';
-import { cpuPlan, measureCpu, measureLatency, type CpuPlan } from './support/measure';
+import { cpuPlan, measureCpu, measureLatency, WARMUP, type CpuPlan } from './support/measure';
 import { connectRedis, removeKeys, withoutPassword } from './support/redis';
 import { writeReport } from './support/report';
 import {
@@ -41,6 +41,7 @@ bench/rivals/node-idempotency.ts is one). It runs on the NestJS that its own fol
   {
     rival: namedPaths('one more library; repeatable'),
     iterations: integer('requests of each scenario whose latency is measured', 400, 1),
+    warmup: integer('requests of each scenario before, until V8 has compiled what is measured', WARMUP),
     'redis-url': text('URL', 'adds the scenarios over Redis, such as redis://127.0.0.1:6379'),
     platform: listOf(oneOf(['express', 'fastify'], '', 'express'), 'HTTP platforms of NestJS', [
       'express',
@@ -52,7 +53,6 @@ bench/rivals/node-idempotency.ts is one). It runs on the NestJS that its own fol
 
 const machine = describeMachine([]);
 const runId = `bench-${randomBytes(6).toString('hex')}`;
-const WARMUP = 100;
 
 const contestants: readonly NamedPath[] = [
   { name: OURS, path: path.join(FOLDER, 'ours.ts') },
@@ -99,7 +99,8 @@ async function measure(platform: Platform): Promise<RivalSamples> {
     }
     const senders = await sendersOf(started);
     for (const sender of senders) await sender.check();
-    for (const sender of senders) for (let request = 0; request < WARMUP; request++) await sender.send();
+    for (const sender of senders)
+      for (let request = 0; request < options.warmup; request++) await sender.send();
     const latency = await measureLatency(senders, options.iterations);
     const cpu = await measureCpu(({ contestant }) => contestant.server, senders, plan());
     for (const sender of senders) await sender.check();
@@ -142,7 +143,7 @@ function show(samples: readonly RivalSamples[]): void {
     bench: 'rivals',
     measuredAt: new Date().toISOString(),
     machine,
-    options: { iterations: options.iterations, rounds, block },
+    options: { iterations: options.iterations, warmup: options.warmup, rounds, block },
     budgets,
     ratios: rivalRatios(compared),
     results: { figures, comparisons: compared },

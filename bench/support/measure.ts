@@ -2,6 +2,9 @@ import type { Child } from './child';
 import { Progress } from './progress';
 import { shuffled } from './statistics';
 
+/** V8 compiles code that runs often within the first thousand requests; before that, its interpreter is measured. */
+export const WARMUP = 1_500;
+
 /** Something that can be asked again and again. */
 export interface Sender {
   readonly name: string;
