@@ -1,0 +1,40 @@
+import { after, isPromise, proceed, type MaybePromise } from '../src/maybe-promise';
+
+const double = (value: number) => value * 2;
+const describeError = (error: unknown) => `failed: ${(error as Error).message}`;
+const fail = (): never => {
+  throw new Error('broken');
+};
+
+describe('after()', () => {
+  it('goes on at once with what is no promise, and later with what is one', async () => {
+    expect(after(21, double)).toBe(42);
+    await expect(after(Promise.resolve(21), double)).resolves.toBe(42);
+    await expect(after<number, number>(Promise.reject(new Error('broken')), double)).rejects.toThrow(
+      'broken',
+    );
+  });
+
+  it.each([null, undefined, 0, '', { then: 'no function' }])('takes %p for a value', value => {
+    expect(after<unknown, unknown>(value, same => same)).toBe(value);
+  });
+});
+
+describe('proceed()', () => {
+  it.each<[string, boolean, () => MaybePromise<number>, unknown]>([
+    ['a value', false, () => 21, 42],
+    ['a throw', false, fail, 'failed: broken'],
+    ['a promise', true, () => Promise.resolve(21), 42],
+    ['a rejection', true, () => Promise.reject(new Error('broken')), 'failed: broken'],
+  ])('does with %s what then() does, later: %p', async (_name, isLater, call, expected) => {
+    const result = proceed(call, double, describeError);
+    expect(isPromise(result)).toBe(isLater);
+    expect(await result).toBe(expected);
+  });
+
+  it('leaves to the caller what its own steps throw, as then() does', async () => {
+    expect(() => proceed(() => 21, fail, describeError)).toThrow('broken');
+    await expect(proceed(() => Promise.resolve(21), fail, describeError)).rejects.toThrow('broken');
+    expect(() => proceed(fail, double, fail)).toThrow('broken');
+  });
+});
