@@ -31,6 +31,8 @@ export interface AttemptHost {
   readonly request: object;
   /** Whether the handler holds the response itself, and so may answer before it is over. */
   readonly injectsResponse: boolean;
+  /** Whether no other interceptor could ask for the handler again, within ours or around it. */
+  readonly isAlone: boolean;
   observe(observable: unknown, listener: HandlerListener): unknown;
   /** Prepares the response for one of the library's own errors. */
   prepare(error: IdempotencyError): IdempotencyError;
@@ -91,9 +93,10 @@ export class Attempt implements HandlerObserver, CaptureListener {
   }
 
   onLeft(): void {
-    const { request } = this.host;
-    // The handler may yet be asked for, by a slow pipe or by somebody who tries again.
-    if (unmark(request) && this.run.state !== 'returned') markRequest(request, this);
+    const { request, isAlone } = this.host;
+    // The handler may yet be asked for, by a slow pipe or by another interceptor that tries again.
+    const isOver = isAlone && !this.isCut && this.run.state === 'returned';
+    if (unmark(request) && !isOver) markRequest(request, this);
   }
 
   onCut(final: boolean): void {

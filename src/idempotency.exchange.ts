@@ -11,7 +11,6 @@ import {
   Attempt,
   markRequest,
   markUnderWay,
-  unmark,
   type AttemptHost,
   type HandlerListener,
 } from './idempotency.attempt';
@@ -19,7 +18,7 @@ import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
-import { proceed, type MaybePromise } from './maybe-promise';
+import { after, type MaybePromise } from './maybe-promise';
 import type { Outcome } from './storage/storage';
 
 /** What all exchanges of an application share. */
@@ -48,6 +47,10 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     return this.route.injectsResponse;
   }
 
+  get isAlone(): boolean {
+    return !this.route.isAround && !this.parts.routes.hasOuterInterceptors(this.route);
+  }
+
   execute(claim: Claim): Observable<unknown> {
     const { request, response, route } = this;
     const attempt = new Attempt(claim, this);
@@ -63,23 +66,11 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {
-    const { request, parts } = this;
-    const { routes, settings } = parts;
+    const { request, response, route, parts } = this;
     // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
-    const replayed = routes.hasOuterInterceptors(this.route) ? replayedValue(outcome) : undefined;
-    // Whoever asks again once the answer is sent gets the same from the storage, and nothing is sent.
-    markUnderWay(request, { claim: undefined, replayed: { value: replayed } });
-    return proceed(
-      () => replayOutcome(this.response, outcome, settings.replayedHeader),
-      () => {
-        unmark(request);
-        return of(replayed);
-      },
-      error => {
-        unmark(request);
-        throw error;
-      },
-    );
+    const replayed = parts.routes.hasOuterInterceptors(route) ? replayedValue(outcome) : undefined;
+    if (!this.isAlone) markRequest(request, { claim: undefined, replayed: { value: replayed } });
+    return after(replayOutcome(response, outcome, parts.settings.replayedHeader), () => of(replayed));
   }
 
   executeUnprotected(): Observable<unknown> {

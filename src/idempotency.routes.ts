@@ -35,6 +35,8 @@ export interface Route {
   readonly injectsResponse: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly isWrapped: boolean;
+  /** Whether later interceptors of the handler stand within ours. */
+  readonly isAround: boolean;
   readonly capture: CaptureRules;
   readonly planner: HttpPlanner;
 }
@@ -118,6 +120,7 @@ export class IdempotencyRoutes {
       settings,
       injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
+      isAround: laterInterceptors(handler).length > 0,
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
@@ -146,9 +149,7 @@ export class IdempotencyRoutes {
         `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
       );
     }
-    const interceptors = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
-    const later = interceptors.slice(interceptors.findIndex(isOurs) + 1);
-    if (later.some(isUploadInterceptor)) {
+    if (laterInterceptors(handler).some(isUploadInterceptor)) {
       this.logger.warn(
         `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
       );
@@ -181,6 +182,11 @@ function injectsResponse(controller: Controller, name: string): boolean {
   return Object.keys(parametersOf(controller, name)).some(key =>
     RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''),
   );
+}
+
+function laterInterceptors(handler: Handler): unknown[] {
+  const interceptors = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+  return interceptors.slice(interceptors.findIndex(isOurs) + 1);
 }
 
 function isWrapped(controller: Controller, handler: Handler): boolean {

@@ -154,6 +154,8 @@ function headersOf(
 /** At once where nothing delays the end; a session store or an asynchronous hook may. */
 function whenSent(raw: RawResponse): Promise<void> | undefined {
   if (raw.headersSent && raw.writableEnded) return undefined;
+  // The client has gone already, so nothing is going to be sent.
+  if (raw.destroyed === true || (isHttp2(raw) && raw.socket == null)) return undefined;
   return new Promise<void>(resolve => {
     const done = () => {
       raw.off('finish', done);
