@@ -184,6 +184,8 @@ export abstract class Answer {
   /** Whether the body begins with a text that goes out in one piece with the head; between chunk marks it does not. */
   protected get isHeadUtf8(): boolean {
     const { first } = this;
+    // Node drops the body before it is joined to the head.
+    if (this.isBodiless || this.status === 204) return false;
     if (first === undefined || this.headBy === 'flushHeaders' || !isUtf8Text(first.chunk, first.encoding))
       return false;
     return (first.isLast && this.headBy === undefined) || this.header('content-length') !== undefined;

@@ -40,7 +40,7 @@ export function outcomeOf(answer: FinishedAnswer): Outcome {
   // Node does not remember who set the phrase, so one that is Node's own is none.
   return reason === undefined || reason === '' || reason === STATUS_CODES[status]
     ? { status, headers, body }
-    : { status, reason, headers, body };
+    : { status, reason: asSent(reason, 'reason', answer.head), headers, body };
 }
 
 const NO_BYTES = Buffer.alloc(0);
@@ -81,11 +81,10 @@ function removedHeaders({ before, names, valueOf }: FinishedAnswer): OutcomeHead
 }
 
 /** Answers to HEAD and 304 tell the length of a body that they do not have (RFC 9110, 8.6); nobody can count it again. */
-function describedLength({ isHead, status, valueOf, body }: FinishedAnswer): string | undefined {
+function describedLength({ isHead, status, valueOf }: FinishedAnswer): string | undefined {
   if (!isHead && status !== 304) return undefined;
   const length = valueOf('content-length');
-  if (length !== undefined && length !== null) return String(length);
-  return isHead && body.length > 0 ? String(body.length) : undefined;
+  return length === undefined || length === null ? undefined : String(length);
 }
 
 function textOf(
