@@ -4,12 +4,11 @@ import { ExpressAdapter } from '@nestjs/platform-express';
 import express, { type Request, type Response } from 'express';
 import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { Idempotent, IdempotencyModule, MemoryStorage } from '../src';
 import { attemptOf, markRequest } from '../src/idempotency.attempt';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS, startApp, type Platform, type TestApp } from './support/apps';
+import { untilCollected } from './support/garbage';
 import { eventually } from './support/work';
 import { exchange, headerOf, type WireAnswer } from './support/wire';
 
@@ -144,14 +143,7 @@ describe('On Express', () => {
     await eventually('all have run', () => runs === 20);
     await app.settled();
 
-    setFlagsFromString('--expose_gc');
-    const collect = runInNewContext('gc') as () => void;
-    await eventually('the responses are collected', async () => {
-      await new Promise(setImmediate);
-      collect();
-      // The last one may still be on somebody's stack.
-      return responses.filter(response => response.deref() !== undefined).length <= 1;
-    });
+    await untilCollected('the responses', responses);
   });
 });
 

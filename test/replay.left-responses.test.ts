@@ -9,12 +9,11 @@ import {
   type NestInterceptor,
 } from '@nestjs/common';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { mergeMap, retry, type Observable } from 'rxjs';
 import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS, startApp, type Platform, type TestApp } from './support/apps';
+import { untilCollected } from './support/garbage';
 import { eventually } from './support/work';
 import { headerOf, type WireAnswer } from './support/wire';
 
@@ -178,13 +177,7 @@ describe.each(PLATFORMS)('On %s', (platform: Platform) => {
     }
     gate.open();
 
-    setFlagsFromString('--expose_gc');
-    const collect = runInNewContext('gc') as () => void;
-    await eventually('the requests are collected', async () => {
-      await new Promise(setImmediate);
-      collect();
-      return requests.filter(request => request.deref() !== undefined).length <= 1;
-    });
+    await untilCollected('the requests', requests);
     expect([runs, requests.length]).toEqual([1, 10]);
   });
 
