@@ -1,6 +1,6 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createSecretKey, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { durationMs } from './duration';
 import { fingerprintValue } from './http/fingerprint';
 import { checkKey } from './http/key';
@@ -12,7 +12,6 @@ import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from 
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { failure, knownOptions, Shown } from './idempotency.validation';
 import { recordKeyOfName, type RecordName } from './record-name';
-import type { DigestSecret } from './digest';
 import type { IdempotencyRecord, Outcome } from './storage/storage';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { runForValue, valueOf } from './value/value-run';
@@ -51,15 +50,12 @@ export interface OperatorOptions {
 @Injectable()
 export class IdempotencyService {
   private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
-  private readonly secret: DigestSecret | undefined;
   private warnedOfScope = false;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
-  ) {
-    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
-  }
+  ) {}
 
   /**
    * Does `work` once for this operation, scope and key, and gives every repetition the first result. Results are JSON: the
@@ -82,14 +78,14 @@ export class IdempotencyService {
     const outer = this.running.getStore();
     if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
     const inside = new Set(outer).add(recordKey);
-    const fingerprint = fingerprintValue(payload, this.secret);
+    const fingerprint = fingerprintValue(payload, this.settings.secret);
     return this.engine.run<T>(
       {
         recordKey,
         fingerprint,
         fingerprintLike: other => {
           if (other.startsWith('c1:')) return fingerprintValue(payload);
-          return other.startsWith('c1h:') && this.secret !== undefined ? fingerprint : undefined;
+          return other.startsWith('c1h:') && this.settings.secret !== undefined ? fingerprint : undefined;
         },
         settings,
         route: operation,
@@ -202,7 +198,8 @@ export class IdempotencyService {
   }
 
   private recordKey(name: RecordName): string {
-    return recordKeyOfName(name, this.settings.namespace, this.secret);
+    const { namespace, secret } = this.settings;
+    return recordKeyOfName(name, namespace, secret);
   }
 }
 

@@ -52,7 +52,8 @@ export interface ModuleSettings {
   readonly storageTimeoutMs: number;
   readonly shutdownTimeoutMs: number;
   readonly errorFormat: 'problem' | 'nest';
-  readonly secret: string | undefined;
+  /** Made once, which spares each request its conversion. */
+  readonly secret: KeyObject | undefined;
   readonly sealingKeys: readonly SealingKey[];
   /** Whether records that nobody sealed are answered from. */
   readonly acceptUnsealed: boolean;
@@ -118,7 +119,7 @@ export function resolveModuleSettings(options: IdempotencyModuleOptions): Module
     storageTimeoutMs: ms(given.storageTimeout),
     shutdownTimeoutMs: ms(given.shutdownTimeout),
     errorFormat: given.errorFormat,
-    secret: options.secret,
+    secret: options.secret === undefined ? undefined : createSecretKey(Buffer.from(options.secret)),
     sealingKeys: sealingKeys(options.encryption),
     acceptUnsealed: options.encryption?.acceptUnsealed ?? true,
     onEvent: options.onEvent,

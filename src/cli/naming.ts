@@ -1,4 +1,3 @@
-import { createSecretKey } from 'node:crypto';
 import { readKey } from '../http/key';
 import type { ModuleSettings } from '../idempotency.settings';
 import { recordKeyOfName, type RecordName } from '../record-name';
@@ -16,8 +15,7 @@ const NAMING = ['key', 'scope', 'operation', 'route', 'namespace'];
  * @throws UsageError, KeyInvalidError
  */
 export function recordKeyFrom(args: Arguments, settings: ModuleSettings): string {
-  const { namespace } = settings;
-  const secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
+  const { namespace, secret } = settings;
   return recordKeyOfName(recordNameFrom(args), namespace, secret);
 }
 

@@ -1,5 +1,4 @@
 import type { ExecutionContext } from '@nestjs/common';
-import { createSecretKey } from 'node:crypto';
 import type { RequestPlan } from '../engine/engine-parts';
 import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
@@ -9,11 +8,11 @@ import { ask, keyFrom, scopeFrom } from '../request-functions';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
-import { readKey, type HeaderSource } from './key';
+import { readKey } from './key';
 import type { FingerprintSource } from './request-view';
 
 /** The platform's request, as far as plans are made of it. */
-export type HttpRequest = HeaderSource & FingerprintSource;
+export type HttpRequest = FingerprintSource;
 
 /** A request that is to be planned. */
 export interface PlannedExchange {
@@ -39,7 +38,7 @@ export class HttpPlanner {
   ) {
     const { headerName, namespace, secret } = module;
     this.headerName = headerName.toLowerCase();
-    this.secret = secret === undefined ? undefined : createSecretKey(Buffer.from(secret));
+    this.secret = secret;
     const source = settings.key === undefined ? 'header' : `route:${route}`;
     this.recordKeys = new RecordKeys({ namespace, source }, this.secret);
   }

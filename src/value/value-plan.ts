@@ -1,5 +1,4 @@
 import type { ExecutionContext } from '@nestjs/common';
-import { createSecretKey } from 'node:crypto';
 import type { DigestSecret } from '../digest';
 import type { RequestPlan } from '../engine/engine-parts';
 import { fingerprintValue } from '../http/fingerprint';
@@ -18,11 +17,7 @@ interface Call {
 
 /** Makes plans of RPC messages and GraphQL mutations, whose keys come from the route's `key` function. */
 export class ValuePlanner {
-  private readonly secret: DigestSecret | undefined;
-
-  constructor(private readonly settings: Pick<ModuleSettings, 'namespace' | 'secret'>) {
-    this.secret = settings.secret === undefined ? undefined : createSecretKey(Buffer.from(settings.secret));
-  }
+  constructor(private readonly settings: Pick<ModuleSettings, 'namespace' | 'secret'>) {}
 
   /**
    * The plan of a call, or `undefined` where it has no key and needs none.
@@ -41,12 +36,12 @@ export class ValuePlanner {
       return undefined;
     }
     const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
-    const { namespace } = this.settings;
-    const fingerprint = async (secret: DigestSecret | undefined) =>
-      fingerprintValue(await comparable(settings, { request, payload }, context), secret);
+    const { namespace, secret } = this.settings;
+    const fingerprint = async (by: DigestSecret | undefined) =>
+      fingerprintValue(await comparable(settings, { request, payload }, context), by);
     return {
-      recordKey: recordKeyOf({ namespace, source: `route:${route.name}`, scope, key }, this.secret),
-      fingerprint: await fingerprint(this.secret),
+      recordKey: recordKeyOf({ namespace, source: `route:${route.name}`, scope, key }, secret),
+      fingerprint: await fingerprint(secret),
       fingerprintLike: other => (other.startsWith('c1:') ? fingerprint(undefined) : undefined),
       settings,
       route: route.name,
