@@ -96,7 +96,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
     const { request, isAlone } = this.host;
     // The handler may yet be asked for, by a slow pipe or by another interceptor that tries again.
     const isOver = isAlone && !this.isCut && this.run.state === 'returned';
-    if (unmark(request) && !isOver) markRequest(request, this);
+    if (underWay.delete(request) && !isOver) markRequest(request, this);
   }
 
   onCut(final: boolean): void {
@@ -188,7 +188,7 @@ export interface Decided {
  * Of requests of which it is known when they are over. Not on the request: Express gives each one a shape that V8 sees only
  * once, so that a property more costs 3 µs, and asking for one that is not there nearly one.
  */
-const underWay = inFlightMap<object, RequestMark>();
+const underWay = inFlightMap<object, Attempt>();
 
 const MARK = Symbol('nestjs-idempotency.request');
 
@@ -219,14 +219,9 @@ export function markRequest(request: object, mark: RequestMark | undefined): voi
   (request as MarkedRequest)[MARK] = new Mark(request, mark);
 }
 
-/** The same until `unmark`. */
-export function markUnderWay(request: object, mark: RequestMark): void {
-  underWay.set(request, mark);
-}
-
-/** `false`: it was not marked as under way. */
-export function unmark(request: object): boolean {
-  return underWay.delete(request);
+/** The same until the response of the attempt is over. */
+export function markUnderWay(request: object, attempt: Attempt): void {
+  underWay.set(request, attempt);
 }
 
 export function attemptOf(request: object | null | undefined): RequestMark | undefined {

@@ -4,13 +4,13 @@ import type { EngineParts, RequestPlan } from './engine/engine-parts';
 import { Heartbeat } from './engine/heartbeat';
 import { MAX_TIMER_MS, now } from './engine/monotonic';
 import { OwnedRecord } from './engine/owned-record';
+import { answerOf } from './engine/record-answer';
 import { Sealing } from './engine/sealing';
 import { RELEASE } from './engine/settlement';
 import { StorageCalls } from './engine/storage-calls';
 import { Unstored } from './engine/unstored';
 import { WaitingRoom, type Waiter } from './engine/waiting-room';
 import {
-  HeldError,
   IdempotencyError,
   InProgressError,
   KeyReusedError,
@@ -21,7 +21,7 @@ import {
 } from './idempotency.errors';
 import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
 import type { ModuleSettings } from './idempotency.settings';
-import { after, proceed, type MaybePromise } from './maybe-promise';
+import { after, proceed, recover, type MaybePromise } from './maybe-promise';
 import type { IdempotencyRecord, IdempotencyStorage, Outcome } from './storage/storage';
 
 /** What to do with a request, once its key is decided. */
@@ -40,7 +40,7 @@ export interface Execution<T> {
  * What becomes of a request: executed, replayed, refused or, where it is `undefined`, run unprotected. Refusals are values, not
  * thrown: on its way through the engine to Nest a conflict was thrown three times, for 5 µs.
  */
-type Decided = Claim | Outcome | IdempotencyError | undefined;
+type Verdict = Claim | Outcome | IdempotencyError | undefined;
 
 /** How often running handlers are looked at while the application closes. */
 const DRAIN_INTERVAL_MS = 20;
@@ -83,7 +83,7 @@ export class IdempotencyEngine implements EngineParts {
     );
   }
 
-  private carryOut<T>(plan: RequestPlan, decided: Decided, execution: Execution<T>): MaybePromise<T> {
+  private carryOut<T>(plan: RequestPlan, decided: Verdict, execution: Execution<T>): MaybePromise<T> {
     if (decided === undefined) return execution.executeUnprotected();
     if (decided instanceof Claim) return execute(decided, execution);
     if (decided instanceof IdempotencyError) {
@@ -94,7 +94,7 @@ export class IdempotencyEngine implements EngineParts {
     return execution.replay(decided);
   }
 
-  private decide(plan: RequestPlan): MaybePromise<Decided> {
+  private decide(plan: RequestPlan): MaybePromise<Verdict> {
     return proceed(
       () => this.claimOrRead(plan),
       found => (found instanceof Claim ? found : this.answerNow(plan, found)),
@@ -103,7 +103,7 @@ export class IdempotencyEngine implements EngineParts {
   }
 
   /** The same where duplicates wait for the first request. */
-  private async decideOrWait(plan: RequestPlan): Promise<Decided> {
+  private async decideOrWait(plan: RequestPlan): Promise<Verdict> {
     const waiter = this.waiting.enter(plan.recordKey, plan.fingerprint);
     if (waiter === undefined) return this.decide(plan);
     try {
@@ -117,10 +117,10 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 
-  private async decideFirst(plan: RequestPlan, waiter: Waiter): Promise<Decided> {
+  private async decideFirst(plan: RequestPlan, waiter: Waiter): Promise<Verdict> {
     const found = await this.ask(plan, waiter);
     if (found instanceof Claim) return found;
-    const answer = await this.answer(plan, found);
+    const answer = await answerOf(plan, found, this.sealing);
     return answer === 'in-progress' ? this.wait(plan, waiter) : answer;
   }
 
@@ -181,27 +181,14 @@ export class IdempotencyEngine implements EngineParts {
   }
 
   /** What a record says to a plan that does not wait. */
-  private answerNow(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Decided> {
-    return after(this.answer(plan, record), answer =>
+  private answerNow(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Verdict> {
+    return after(answerOf(plan, record, this.sealing), answer =>
       answer === 'in-progress' ? new InProgressError(1) : answer,
     );
   }
 
-  /** What a record says to this plan. A request that differs is refused before all else. */
-  private answer(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Decided | 'in-progress'> {
-    const { fingerprint } = record;
-    return fingerprint === plan.fingerprint
-      ? this.read(plan, record)
-      : compareAcrossReleases(plan, fingerprint).then(() => this.read(plan, record));
-  }
-
-  private read(plan: RequestPlan, record: IdempotencyRecord): Decided | 'in-progress' {
-    if (record.state === 'held') return new HeldError(record.held, record.status);
-    return record.state === 'completed' ? this.sealing.open(plan.recordKey, record) : 'in-progress';
-  }
-
   /** Waits until the key is decided, at most as long as the plan allows and its client stays. */
-  private async wait(plan: RequestPlan, waiter: Waiter): Promise<Decided> {
+  private async wait(plan: RequestPlan, waiter: Waiter): Promise<Verdict> {
     const startedAt = now();
     const giveUp = () => waiter.giveUp(new InProgressError(1));
     const timer = setTimeout(giveUp, Math.min(plan.settings.waitMs, MAX_TIMER_MS));
@@ -211,7 +198,7 @@ export class IdempotencyEngine implements EngineParts {
         const news = await waiter.next();
         const found = news === 'ask' ? await this.ask(plan, waiter) : news;
         if (found instanceof Claim) return found;
-        const answer = await this.answer(plan, found);
+        const answer = await answerOf(plan, found, this.sealing);
         if (answer !== 'in-progress') return answer;
       }
     } finally {
@@ -279,9 +266,8 @@ export class IdempotencyEngine implements EngineParts {
 }
 
 function execute<T>(claim: Claim, execution: Execution<T>): MaybePromise<T> {
-  return proceed(
+  return recover(
     () => execution.execute(claim),
-    value => value,
     async error => {
       // What fails before a handler could begin must not leave a claim behind. A claim is settled once.
       await claim.settle(RELEASE);
@@ -295,15 +281,4 @@ function mayRunUnprotected(plan: RequestPlan, error: unknown): error is StorageU
   return (
     plan.settings.executeWithoutStorage && error instanceof StorageUnavailableError && !error.isReachable
   );
-}
-
-/** A live key must survive an upgrade: a record of another algorithm is compared by that algorithm. */
-async function compareAcrossReleases(plan: RequestPlan, fingerprint: string): Promise<void> {
-  const comparable = await plan.fingerprintLike(fingerprint);
-  if (comparable === undefined) {
-    throw new RecordUnsupportedError(
-      'its fingerprint was taken by an algorithm that this build does not know',
-    );
-  }
-  if (comparable !== fingerprint) throw new KeyReusedError();
 }

@@ -44,7 +44,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   get injectsResponse(): boolean {
-    return this.route.injectsResponse;
+    return this.route.capture.injectsResponse;
   }
 
   get isAlone(): boolean {

@@ -18,7 +18,7 @@ import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { after, proceed, type MaybePromise } from './maybe-promise';
+import { after, recover, type MaybePromise } from './maybe-promise';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue, valueOf } from './value/value-run';
 
@@ -45,9 +45,8 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     const exchange = new HttpExchange(this, route, context, next);
     const mark = attemptOf(exchange.request);
     if (mark !== undefined) return actOnce(mark, next);
-    return proceed(
+    return recover(
       () => this.protect(exchange),
-      answer => answer,
       error => {
         if (!(error instanceof IdempotencyError)) throw error;
         this.reportInvalid(route, error);

@@ -31,8 +31,6 @@ export interface Route {
   /** `POST /payments`; the same after a rename of the class, so that webhook keys survive it. */
   readonly name: string;
   readonly settings: RouteSettings;
-  /** Whether the handler holds the response itself (`@Res()`, `@Next()`). */
-  readonly injectsResponse: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly isWrapped: boolean;
   /** Whether later interceptors of the handler stand within ours. */
@@ -118,7 +116,6 @@ export class IdempotencyRoutes {
     const route: Route = Object.freeze({
       name: at,
       settings,
-      injectsResponse: injectsResponse(controller, name),
       isWrapped: isWrapped(controller, handler),
       isAround: laterInterceptors(handler).length > 0,
       capture: captureRules(controller, handler, settings, name),
@@ -184,14 +181,18 @@ function injectsResponse(controller: Controller, name: string): boolean {
   );
 }
 
+function interceptorsOf(handler: Handler): unknown[] {
+  return (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+}
+
 function laterInterceptors(handler: Handler): unknown[] {
-  const interceptors = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+  const interceptors = interceptorsOf(handler);
   return interceptors.slice(interceptors.findIndex(isOurs) + 1);
 }
 
 function isWrapped(controller: Controller, handler: Handler): boolean {
-  const ofHandler = (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
-  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || ofHandler.findIndex(isOurs) !== 0;
+  const isFirst = interceptorsOf(handler).findIndex(isOurs) === 0;
+  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isFirst;
 }
 
 function captureRules(

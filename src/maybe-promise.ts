@@ -28,3 +28,11 @@ export function proceed<T, N, F>(
   }
   return isPromise(value) ? value.then(next, failed) : next(value);
 }
+
+/** `promise.catch(failed)` in the same way. */
+export function recover<T, F>(
+  call: () => MaybePromise<T>,
+  failed: (error: unknown) => MaybePromise<F>,
+): MaybePromise<T | F> {
+  return proceed<T, T, F>(call, value => value, failed);
+}

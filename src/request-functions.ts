@@ -3,7 +3,7 @@ import { checkKey } from './http/key';
 import { RequestFunctionError } from './idempotency.errors';
 import type { RequestFunction } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
-import { after, proceed, type MaybePromise } from './maybe-promise';
+import { after, recover, type MaybePromise } from './maybe-promise';
 
 /** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
 export function ask(
@@ -12,9 +12,8 @@ export function ask(
   request: unknown,
   context: ExecutionContext,
 ): MaybePromise<unknown> {
-  return proceed(
+  return recover(
     () => option(request, context),
-    value => value,
     error => {
       throw new RequestFunctionError(name, 'it threw; its error is the cause of this one', error);
     },

@@ -1,4 +1,4 @@
-import { after, isPromise, proceed, type MaybePromise } from '../src/maybe-promise';
+import { after, isPromise, proceed, recover, type MaybePromise } from '../src/maybe-promise';
 
 const double = (value: number) => value * 2;
 const describeError = (error: unknown) => `failed: ${(error as Error).message}`;
@@ -36,5 +36,16 @@ describe('proceed()', () => {
     expect(() => proceed(() => 21, fail, describeError)).toThrow('broken');
     await expect(proceed(() => Promise.resolve(21), fail, describeError)).rejects.toThrow('broken');
     expect(() => proceed(fail, double, fail)).toThrow('broken');
+  });
+});
+
+describe('recover()', () => {
+  it('gives what was made, and what is made of a failure', async () => {
+    expect(recover(() => 21, describeError)).toBe(21);
+    expect(recover(fail, describeError)).toBe('failed: broken');
+    await expect(recover(() => Promise.resolve(21), describeError)).resolves.toBe(21);
+    await expect(recover(() => Promise.reject(new Error('broken')), describeError)).resolves.toBe(
+      'failed: broken',
+    );
   });
 });

@@ -22,7 +22,7 @@ export class Claim implements Beating {
   nextBeatAt: number;
   private readonly startedAt = now();
   private deadline: number;
-  private abort: LazyAbort | undefined;
+  private readonly abort = new LazyAbort();
   private extending = false;
   /** The lease ends where `maxLease` does, so there is nothing left to extend. */
   private endsForGood = false;
@@ -59,7 +59,7 @@ export class Claim implements Beating {
     // After a blocked event loop the handler may be here before the heartbeat.
     const look = () => this.noticeLapse(now());
     look();
-    return (this.abort ??= new LazyAbort()).signalThat(look);
+    return this.abort.signalThat(look);
   }
 
   /** What others are told of the key while it is this claim's. */
@@ -152,7 +152,7 @@ export class Claim implements Beating {
     this.phase = phase;
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
-    (this.abort ??= new LazyAbort()).abort(new LeaseLostError());
+    this.abort.abort(new LeaseLostError());
   }
 
   /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */

@@ -1,4 +1,5 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { bufferOf } from '../bytes';
 import { RecordUnreadableError } from '../idempotency.errors';
 import type { SealingKey } from '../idempotency.settings';
 import { RECORD_FORMAT, type CompletedRecord, type Outcome, type OutcomeHeader } from '../storage/storage';
@@ -72,7 +73,7 @@ export class Sealing {
 
 function unseal(key: SealingKey, outcome: Outcome, bound: Buffer): Outcome {
   const { status, reason } = outcome;
-  const sealed = Buffer.from(outcome.body.buffer, outcome.body.byteOffset, outcome.body.byteLength);
+  const sealed = bufferOf(outcome.body);
   const nonce = sealed.subarray(0, NONCE_BYTES);
   const decipher = createDecipheriv('aes-256-gcm', key.key, nonce, { authTagLength: TAG_BYTES });
   decipher.setAAD(bound);

@@ -5,7 +5,7 @@ import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../maybe-promise';
 import { codingOf, decoded } from './coding';
 import { isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
-import { outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
+import { isSentWithoutBody, outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
 export interface SentPayload {
@@ -25,7 +25,7 @@ export interface CaptureRules {
   readonly ownHeaders: readonly string[];
   /** Whether the route serves HEAD requests too. */
   readonly answersHead: boolean;
-  /** The handler holds the response itself, and may hand it to another application, which gives it another prototype. */
+  /** The handler holds the response itself (`@Res()`, `@Next()`), and may hand it to another application, which gives it another prototype. */
   readonly injectsResponse: boolean;
 }
 
@@ -183,9 +183,9 @@ export abstract class Answer {
 
   /** Whether the body begins with a text that goes out in one piece with the head; between chunk marks it does not. */
   protected get isHeadUtf8(): boolean {
-    const { first } = this;
+    const { first, isHead, status } = this;
     // Node drops the body before it is joined to the head.
-    if (this.isBodiless || this.status === 204) return false;
+    if (isSentWithoutBody({ isHead, status })) return false;
     if (first === undefined || this.headBy === 'flushHeaders' || !isUtf8Text(first.chunk, first.encoding))
       return false;
     return (first.isLast && this.headBy === undefined) || this.header('content-length') !== undefined;

@@ -1,7 +1,8 @@
 import { types } from 'node:util';
+import { bufferOf } from '../bytes';
 import { digestOf, taggedPart } from '../digest';
 import { BodyUnreadableError } from '../idempotency.errors';
-import type { MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import { canonicalJson } from './canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
 import { multipartText } from './multipart';
@@ -27,8 +28,7 @@ function parsedPart(request: RequestView): MaybePromise<string> {
   if (typeof body === 'string' && !isJson(contentType)) return `t${taggedPart(body)}`;
   if (types.isUint8Array(body)) return `b${digestOf(body)}`;
   if (contentType.startsWith('multipart/')) {
-    const text = multipartText(request, contentType);
-    return typeof text === 'string' ? `m${text}` : text.then(form => `m${form}`);
+    return after(multipartText(request, contentType), form => `m${form}`);
   }
   if (body === undefined || isStream(body) || isUnparsedObject(request)) {
     throw notParsed(contentType);
@@ -115,7 +115,7 @@ function jsonText(request: RequestView): string {
 /** `undefined` where the parsed body tells everything. */
 function exactJsonText(request: RequestView, rawBody: unknown): string | undefined {
   if (!types.isUint8Array(rawBody) || !isJson(request.contentType) || !isUtf8(request)) return undefined;
-  const bytes = Buffer.from(rawBody.buffer, rawBody.byteOffset, rawBody.byteLength);
+  const bytes = bufferOf(rawBody);
   const isExact = !mayHoldInexactNumbers(bytes.toString('latin1', startOfText(bytes)));
   return isExact ? undefined : exactText(bytes.toString('utf8'));
 }

@@ -1,6 +1,6 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
-import { isPromise, proceed, type MaybePromise } from '../maybe-promise';
+import { after, proceed, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
 import { headersSentError, type Interception } from './intercepted-response';
 import { headerEntries, headerNames, mustWriteApart } from './raw-response';
@@ -151,7 +151,7 @@ export class HeldAnswer extends Answer implements Interception {
     this.deciding = true;
     const flush = () => this.flush();
     const tell = (found: Ending) => this.listener.onEnding(found);
-    void proceed(() => (isPromise(ending) ? ending.then(tell) : tell(ending)), flush, flush);
+    void proceed(() => after(ending, tell), flush, flush);
   }
 
   /** What cannot be replayed is let pass, once its key is held. */

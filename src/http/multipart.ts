@@ -4,7 +4,7 @@ import { types } from 'node:util';
 import { pipeline } from 'node:stream/promises';
 import { digestOf } from '../digest';
 import { BodyUnreadableError } from '../idempotency.errors';
-import type { MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import { canonicalJson } from './canonical';
 
 /** A request with a `multipart/…` body. */
@@ -57,10 +57,7 @@ export function multipartText(request: MultipartSource, contentType: string): Ma
   if (isObject(body) && Object.values(body).some(value => isPartOf(value, body))) {
     return canonicalJson({ parts: describeParts(body) });
   }
-  const described = describeFiles(files);
-  return Array.isArray(described)
-    ? formText(body, described)
-    : described.then(texts => formText(body, texts));
+  return after(describeFiles(files), described => formText(body, described));
 }
 
 function formText(body: unknown, files: readonly FileText[]): string {

@@ -1,5 +1,6 @@
 import { isAscii } from 'node:buffer';
 import { Readable } from 'node:stream';
+import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { readableOutcome } from './coding';
@@ -238,8 +239,4 @@ function ignoreCalls(response: object, sink: Sink): void {
     if (Object.hasOwn(sink, name)) (response as Record<string, unknown>)[name] = sink[name];
   }
   Object.setPrototypeOf(response, ignoring);
-}
-
-function bufferOf(bytes: Uint8Array): Buffer {
-  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -35,7 +35,7 @@ export interface HeadWriting {
 /** The outcome that an answer becomes. */
 export function outcomeOf(answer: FinishedAnswer): Outcome {
   const { status, reason } = answer;
-  const body = isBodiless(answer) ? NO_BYTES : answer.body;
+  const body = isSentWithoutBody(answer) ? NO_BYTES : answer.body;
   const headers = storedHeaders(answer);
   // Node does not remember who set the phrase, so one that is Node's own is none.
   return reason === undefined || reason === '' || reason === STATUS_CODES[status]
@@ -46,7 +46,7 @@ export function outcomeOf(answer: FinishedAnswer): Outcome {
 const NO_BYTES = Buffer.alloc(0);
 
 /** Answers that Node sends without their body (RFC 9110, 6.4.1). */
-function isBodiless({ isHead, status }: FinishedAnswer): boolean {
+export function isSentWithoutBody({ isHead, status }: Pick<FinishedAnswer, 'isHead' | 'status'>): boolean {
   return isHead || status === 204 || status === 304 || status < 200;
 }
 

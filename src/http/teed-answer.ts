@@ -1,3 +1,4 @@
+import { after } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments } from './answer';
 import type { Interception } from './intercepted-response';
 import { headerEntries, headerNames, type RawResponse } from './raw-response';
@@ -70,8 +71,7 @@ export class TeedAnswer extends Answer implements Interception {
     const ending = this.ending();
     this.chunks = [];
     this.passing = true;
-    if ('then' in ending) void ending.then(found => this.listener.onEnding(found));
-    else void this.listener.onEnding(ending);
+    void after(ending, found => this.listener.onEnding(found));
   }
 
   private commit(): void {

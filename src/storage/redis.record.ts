@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { bufferOf } from '../bytes';
 import { RecordUnreadableError, RecordUnsupportedError } from '../idempotency.errors';
 import { type READ_FIELDS, ROW_FORMAT } from './redis.scripts';
 import type {
@@ -101,7 +102,7 @@ export function completionArguments(completion: Completion): (string | Buffer | 
 const SHORT_BODY = 2048;
 
 function bodyArgument(body: Uint8Array): string | Buffer {
-  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const bytes = bufferOf(body);
   return bytes.length <= SHORT_BODY && isUtf8(bytes) ? bytes.toString() : bytes;
 }
 
