@@ -72,8 +72,6 @@ const MOST_ENTRIES = 2 ** 23;
  * Records in the memory of this process: for tests, and for applications of one process that may forget its records when
  * it ends. Every method is synchronous, an unexpired record is never dropped, and nothing costs more with more records.
  *
- * Bodies of the records that are read share memory with the storage: read them, never write to them.
- *
  * @throws {IdempotencyConfigurationError} where an option is wrong.
  */
 export class MemoryStorage implements IdempotencyStorage {
