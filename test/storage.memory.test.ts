@@ -169,6 +169,27 @@ describe('MemoryStorage frees what has expired', () => {
 });
 
 describe('MemoryStorage keeps records apart', () => {
+  it.each([
+    ['of one byte a character', 'k\u0000\u00ff', 't\u00e9', 'c1:f'],
+    ['beyond that in the key', 'k\u20ac', 't', 'c1:f'],
+    ['beyond that in the token', 'k', 't\ud83d\ude00', 'c1:f'],
+    ['beyond that in the fingerprint', 'k', 't', 'f1:\ud800'],
+  ])('with texts %s', (_, key, token, fingerprint) => {
+    const { storage } = setUp();
+    storage.create(key, { ...CLAIM, token, fingerprint });
+    storage.create(`${key}!`, CLAIM);
+    const before = storage.bytes;
+    expect(storage.complete(key, `${token}!`, outcomeOf(3), 1_000)).toBe(false);
+    expect(storage.complete(key, token, outcomeOf(3), 1_000)).toBe(true);
+    expect(storage.complete(key, token, outcomeOf(3), 1_000)).toBe(true);
+
+    expect(storage.get(key)).toMatchObject({ state: 'completed', fingerprint, outcome: outcomeOf(3) });
+    expect(storage.get(`${key}!`)).toMatchObject({ state: 'in-progress' });
+    expect(storage.create(key, CLAIM)).toMatchObject({ state: 'completed', fingerprint });
+    storage.delete(key);
+    expect(before - storage.bytes).toBe(`${key}${token}${fingerprint}`.length);
+  });
+
   it('over thousands of claims, outcomes, extensions and deletions in random order', () => {
     const { storage, clock } = setUp();
     const model = new Map<string, { body: string; untilMs: number }>();

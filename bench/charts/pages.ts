@@ -231,11 +231,12 @@ function scalePart(results: Results): string {
   const count = (value: number) => value.toLocaleString('en');
   const tables = entries.flatMap(({ figures: { records, bodies, duplicates, processes } }) => [
     markdown(
-      ['records in MemoryStorage', 'create + complete', 'get', 'delete', 'bytes a record'],
+      ['records in MemoryStorage', 'create + complete', 'get', 'delete', 'bytes a record', 'full GC'],
       records.map(row => [
         count(row.records),
         ...[row.createAndComplete, row.get, row.delete].map(duration),
         row.bytes.toFixed(0),
+        `${row.collection.toFixed(0)} ms`,
       ]),
     ),
     markdown(

@@ -15,3 +15,10 @@ export async function liveBytes(): Promise<number> {
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   return heapUsed + arrayBuffers;
 }
+
+/** Milliseconds that one full garbage collection takes. */
+export function collectionMs(): number {
+  const startedAt = performance.now();
+  collect();
+  return performance.now() - startedAt;
+}

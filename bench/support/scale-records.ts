@@ -1,6 +1,6 @@
 import { MEMORY_STORES, type MemoryStore } from './memory-contestants';
 import { Progress } from './progress';
-import { liveBytes } from './heap';
+import { collectionMs, liveBytes } from './heap';
 import { outcomeOfSize, recordKey } from './records';
 import { BATCH } from './batches';
 import { median } from './statistics';
@@ -13,6 +13,8 @@ export interface RecordsFigures {
   readonly get: number;
   readonly delete: number;
   readonly bytes: number;
+  /** Milliseconds of a full garbage collection. */
+  readonly collection: number;
 }
 
 const PROBES = 200;
@@ -31,13 +33,17 @@ export async function measureRecords(sizes: readonly number[]): Promise<RecordsF
       progress.step(BATCH);
     }
     const bytes = ((await liveBytes()) - before) / records;
-    figures.push({ records, bytes, ...probe(store, records) });
+    const collection = median([collectionMs(), collectionMs(), collectionMs()]);
+    figures.push({ records, bytes, collection, ...probe(store, records) });
   }
   progress.end();
   return figures;
 }
 
-function probe(store: MemoryStore, records: number): Omit<RecordsFigures, 'records' | 'bytes'> {
+function probe(
+  store: MemoryStore,
+  records: number,
+): Omit<RecordsFigures, 'records' | 'bytes' | 'collection'> {
   const times = { createAndComplete: [] as number[], get: [] as number[], delete: [] as number[] };
   for (let round = 0; round < PROBES; round++) {
     times.createAndComplete.push(createBatch(store, records + round * BATCH));

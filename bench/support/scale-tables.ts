@@ -6,13 +6,14 @@ export function printScale({ records, bodies, duplicates, processes }: ScaleFigu
   print('\nMemoryStorage by the number of its records (100 B bodies)\n');
   print(
     table(
-      ['Records', 'create+complete', 'get', 'delete', 'bytes a record'],
+      ['Records', 'create+complete', 'get', 'delete', 'bytes a record', 'full GC'],
       records.map(row => [
         row.records.toLocaleString('en'),
         duration(row.createAndComplete),
         duration(row.get),
         duration(row.delete),
         row.bytes.toFixed(0),
+        `${row.collection.toFixed(0)} ms`,
       ]),
     ),
   );

@@ -1,5 +1,6 @@
 import { OutcomeMemory } from './memory.outcomes';
-import { COMPLETED, NONE, type RowTable } from './memory.rows';
+import { NONE } from './memory.index';
+import { COMPLETED, type RowTable } from './memory.rows';
 
 /** The rows of one duration, the next to expire first. */
 export interface Lane {

@@ -22,23 +22,22 @@ export class OutcomeMemory {
   #used = 0;
   #headers: readonly OutcomeHeader[] = [];
 
-  /** Copies headers and body, and gives the copies to the row. */
+  /** Copies headers and body, and gives the copies to the row; the texts of its claim come along. */
   keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
     this.#headers = copyHeaders(headers, this.#headers);
     rows.setHeaders(row, this.#headers);
-    const bytes = body.byteLength;
-    if (bytes === 0) return;
-
-    if (bytes > MOST_SHARED_BYTES) {
-      const own = Buffer.allocUnsafeSlow(bytes);
-      own.set(body);
-      rows.setBody(row, own, 0, bytes);
-      return;
+    const text = rows.slabText(row);
+    const bytes = text.length + body.byteLength;
+    const isShared = bytes <= MOST_SHARED_BYTES;
+    const slab = isShared ? this.#slabFor(bytes) : Buffer.allocUnsafeSlow(bytes);
+    const start = isShared ? this.#used : 0;
+    if (isShared) this.#used += bytes;
+    if (text !== '') {
+      slab.write(text, start, 'latin1');
+      rows.moveText(row, slab, start);
     }
-    const slab = this.#slabFor(bytes);
-    slab.set(body, this.#used);
-    rows.setBody(row, slab, this.#used, bytes);
-    this.#used += bytes;
+    slab.set(body, start + text.length);
+    rows.setBody(row, slab, start + text.length, body.byteLength);
   }
 
   /** Lets go of what was shared; rows that still refer to it keep it. */

@@ -60,8 +60,7 @@ export function outcomeBytes({ body, headers }: Outcome): number {
 
 /** Payload of a row in bytes. */
 export function rowBytes(rows: RowTable, row: number): number {
-  const claim = claimBytes(rows.key(row), rows.token(row), rows.fingerprint(row));
-  return claim + rows.bodyBytes(row) + headerBytes(rows.headers(row));
+  return rows.textLength(row) + rows.bodyBytes(row) + headerBytes(rows.headers(row));
 }
 
 function headerBytes(headers: readonly OutcomeHeader[]): number {

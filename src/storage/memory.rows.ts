@@ -1,8 +1,8 @@
+import { KeyIndex, NONE } from './memory.index';
 import type { OutcomeHeader } from './storage';
 
-/** No row. */
-export const NONE = -1;
-
+/** Of a row that is not in use. */
+const FREE = -1;
 /** Of a claim whose owner has neither completed nor held it. Its lease may have lapsed all the same. */
 export const CLAIMED = 0;
 export const COMPLETED = 1;
@@ -14,26 +14,37 @@ const DEADLINE = 0;
 const HOLD = 1;
 const STATE = 2;
 const STATUS = 3;
-const BODY_START = 4;
-const BODY_BYTES = 5;
-const BEFORE = 6;
-const AFTER = 7;
-const LANE = 8;
-const NUMBERS = 9;
+const BEFORE = 4;
+const AFTER = 5;
+const LANE = 6;
+/** Where key, token, fingerprint and body begin in the slab, one behind the other, and where they end. */
+const KEY_START = 7;
+const TOKEN_START = 8;
+const FINGERPRINT_START = 9;
+const BODY_START = 10;
+const BODY_END = 11;
+const NUMBERS = 12;
 
 /** What is known of a row besides. */
-const KEY = 0;
-const TOKEN = 1;
-const FINGERPRINT = 2;
-const HEADERS = 3;
-const SLAB = 4;
-const VALUES = 5;
+const TEXTS = 0;
+const HEADERS = 1;
+const SLAB = 2;
+const VALUES = 3;
 
 const NO_HEADERS: Headers = [];
 
 const FIRST_CAPACITY = 256;
 
+const BEYOND_ONE_BYTE = /[^\u0000-\u00ff]/;
+
 type Headers = readonly OutcomeHeader[];
+
+/** The texts of a claim, until they lie in a slab. */
+interface Texts {
+  readonly key: string;
+  readonly token: string;
+  readonly fingerprint: string;
+}
 
 /** What few outcomes have. */
 export interface OutcomeExtras {
@@ -41,41 +52,40 @@ export interface OutcomeExtras {
   readonly sealedWith?: string;
 }
 
-type Value = string | Headers | Buffer | undefined;
+type Value = Texts | Headers | Buffer | undefined;
 
 /**
- * Rows, addressed by number, in one array of numbers and one of values. With an object for each row, the garbage
- * collector copies and visits every one that lives on; a long array of numbers it leaves alone.
+ * Rows, addressed by number, in one array of numbers and one of values. What lives on is kept outside of the JavaScript heap:
+ * with an object for each row, or with its texts as strings, the garbage collector copies and visits every one of them.
  */
 export class RowTable {
   #numbers = new Float64Array(FIRST_CAPACITY * NUMBERS);
   readonly #values: Value[] = [];
   readonly #extras = new Map<number, OutcomeExtras>();
-  readonly #byKey = new Map<string, number>();
+  readonly #index = new KeyIndex(this);
   /** Numbers that can be used again: each leads to the next through `AFTER`. */
   #free = NONE;
 
   get size(): number {
-    return this.#byKey.size;
+    return this.#index.size;
   }
 
+  /** The row of a key, or `NONE`. */
   find(key: string): number {
-    return this.#byKey.get(key) ?? NONE;
+    return this.#index.find(key);
   }
 
   /** Every row that exists. */
-  all(): Iterable<number> {
-    return this.#byKey.values();
+  *all(): Iterable<number> {
+    for (let row = 0; row < this.#values.length / VALUES; row++) if (this.state(row) !== FREE) yield row;
   }
 
   /** A claim that is still to be given a deadline. */
   add(key: string, token: string, fingerprint: string): number {
     const row = this.#takeNumber();
-    this.#byKey.set(key, row);
+    this.#index.add(key, row);
     const value = row * VALUES;
-    this.#values[value + KEY] = key;
-    this.#values[value + TOKEN] = token;
-    this.#values[value + FINGERPRINT] = fingerprint;
+    this.#values[value + TEXTS] = { key, token, fingerprint };
     this.#values[value + HEADERS] = undefined;
     this.#values[value + SLAB] = undefined;
     this.#numbers[row * NUMBERS + STATE] = CLAIMED;
@@ -83,23 +93,41 @@ export class RowTable {
   }
 
   remove(row: number): void {
-    this.#byKey.delete(this.key(row));
+    this.#index.remove(this.key(row), row);
     if (this.#extras.size > 0) this.#extras.delete(row);
     this.#values.fill(undefined, row * VALUES, (row + 1) * VALUES);
+    this.#numbers[row * NUMBERS + STATE] = FREE;
     this.#numbers[row * NUMBERS + AFTER] = this.#free;
     this.#free = row;
   }
 
+  hasKey(row: number, key: string): boolean {
+    const texts = this.#texts(row);
+    if (texts !== undefined) return texts.key === key;
+    const start = this.#numbers[row * NUMBERS + KEY_START]!;
+    if (this.#numbers[row * NUMBERS + TOKEN_START]! - start !== key.length) return false;
+    const slab = this.#values[row * VALUES + SLAB] as Buffer;
+    for (let at = 0; at < key.length; at++) if (slab[start + at] !== key.charCodeAt(at)) return false;
+    return true;
+  }
+
   key(row: number): string {
-    return this.#values[row * VALUES + KEY] as string;
+    return this.#texts(row)?.key ?? this.#read(row, KEY_START, TOKEN_START);
   }
 
   token(row: number): string {
-    return this.#values[row * VALUES + TOKEN] as string;
+    return this.#texts(row)?.token ?? this.#read(row, TOKEN_START, FINGERPRINT_START);
   }
 
   fingerprint(row: number): string {
-    return this.#values[row * VALUES + FINGERPRINT] as string;
+    return this.#texts(row)?.fingerprint ?? this.#read(row, FINGERPRINT_START, BODY_START);
+  }
+
+  /** How long key, token and fingerprint are together. */
+  textLength(row: number): number {
+    const texts = this.#texts(row);
+    if (texts !== undefined) return texts.key.length + texts.token.length + texts.fingerprint.length;
+    return this.#numbers[row * NUMBERS + BODY_START]! - this.#numbers[row * NUMBERS + KEY_START]!;
   }
 
   /** By the storage's clock: the end of the ttl; of a claim, the end of its lease plus `holdMs`. */
@@ -150,23 +178,42 @@ export class RowTable {
     this.#extras.set(row, extras);
   }
 
-  /** A view of the bytes; nothing is copied. */
+  /** The body, copied. */
   copyBody(row: number): Buffer {
+    const start = this.#numbers[row * NUMBERS + BODY_START]!;
     const bytes = this.bodyBytes(row);
     const copy = Buffer.allocUnsafe(bytes);
-    const start = this.#numbers[row * NUMBERS + BODY_START]!;
     (this.#values[row * VALUES + SLAB] as Buffer | undefined)?.copy(copy, 0, start, start + bytes);
     return copy;
   }
 
   bodyBytes(row: number): number {
-    return this.#values[row * VALUES + SLAB] === undefined ? 0 : this.#numbers[row * NUMBERS + BODY_BYTES]!;
+    if (this.#values[row * VALUES + SLAB] === undefined) return 0;
+    return this.#numbers[row * NUMBERS + BODY_END]! - this.#numbers[row * NUMBERS + BODY_START]!;
+  }
+
+  /** Key, token and fingerprint as one text for a slab; `''` where they stay strings, for characters that take more than a byte. */
+  slabText(row: number): string {
+    const texts = this.#texts(row);
+    const text = texts === undefined ? '' : texts.key + texts.token + texts.fingerprint;
+    return BEYOND_ONE_BYTE.test(text) ? '' : text;
+  }
+
+  /** From now on the row's text lies in the slab; directly behind it, `setBody` has to say, lies the body. */
+  moveText(row: number, slab: Buffer, start: number): void {
+    const { key, token } = this.#texts(row)!;
+    const number = row * NUMBERS;
+    this.#numbers[number + KEY_START] = start;
+    this.#numbers[number + TOKEN_START] = start + key.length;
+    this.#numbers[number + FINGERPRINT_START] = start + key.length + token.length;
+    this.#values[row * VALUES + SLAB] = slab;
+    this.#values[row * VALUES + TEXTS] = undefined;
   }
 
   setBody(row: number, slab: Buffer, start: number, bytes: number): void {
-    this.#values[row * VALUES + SLAB] = slab;
     this.#numbers[row * NUMBERS + BODY_START] = start;
-    this.#numbers[row * NUMBERS + BODY_BYTES] = bytes;
+    this.#numbers[row * NUMBERS + BODY_END] = start + bytes;
+    this.#values[row * VALUES + SLAB] = slab;
   }
 
   /** The number of the lane that the row is in. */
@@ -193,6 +240,16 @@ export class RowTable {
 
   setAfter(row: number, after: number): void {
     this.#numbers[row * NUMBERS + AFTER] = after;
+  }
+
+  #texts(row: number): Texts | undefined {
+    return this.#values[row * VALUES + TEXTS] as Texts | undefined;
+  }
+
+  #read(row: number, from: number, to: number): string {
+    const slab = this.#values[row * VALUES + SLAB] as Buffer;
+    const number = row * NUMBERS;
+    return slab.toString('latin1', this.#numbers[number + from], this.#numbers[number + to]);
   }
 
   #takeNumber(): number {

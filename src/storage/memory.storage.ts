@@ -1,6 +1,7 @@
 import { inspect } from 'node:util';
 import { IdempotencyConfigurationError, StorageUnavailableError } from '../idempotency.errors';
 import { durationMs } from './duration';
+import { NONE } from './memory.index';
 import { Lanes } from './memory.lanes';
 import {
   claimBytes,
@@ -11,7 +12,7 @@ import {
   writeHeld,
   writeOutcome,
 } from './memory.records';
-import { CLAIMED, COMPLETED, NONE, RowTable } from './memory.rows';
+import { CLAIMED, COMPLETED, RowTable } from './memory.rows';
 import { MemoryWaiters } from './memory.waiters';
 import type {
   ClaimRequest,
@@ -65,7 +66,7 @@ const DEFAULTS = {
   clock: performance,
 } as const satisfies Required<MemoryStorageOptions>;
 
-/** Half of what a Map of V8 can hold, because entries that were deleted take part of it until it is rebuilt. */
+/** Their numbers take a gigabyte. Whoever has more records needs a storage that outlives the process anyway. */
 const MOST_ENTRIES = 2 ** 23;
 
 /**
@@ -199,7 +200,7 @@ export class MemoryStorage implements IdempotencyStorage {
   }
 
   #isClaimOf(row: number, token: string): boolean {
-    return this.#rows.token(row) === token && this.#rows.state(row) === CLAIMED;
+    return this.#rows.state(row) === CLAIMED && this.#rows.token(row) === token;
   }
 
   #leaseLeftMs(recordKey: string): number {

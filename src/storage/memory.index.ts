@@ -1,0 +1,97 @@
+import { randomInt } from 'node:crypto';
+
+/** No row. */
+export const NONE = -1;
+
+/** What tells whether a row has a key. */
+export interface KeyedRows {
+  hasKey(row: number, key: string): boolean;
+}
+
+const FIRST_SLOTS = 512;
+
+/** A slot holds the hash of a key and, next to it, the number of its row plus one: 0 is an empty slot. */
+const WIDTH = 2;
+
+/**
+ * Finds rows by their keys: a hash table with open addressing and linear probing, in one array of numbers. A `Map` would
+ * need every key as a string of the JavaScript heap, which the garbage collector copies and visits for as long as it lives.
+ *
+ * The hash begins with a number that only this process knows, so that nobody can choose keys that meet in one place.
+ */
+export class KeyIndex {
+  readonly #seed = randomInt(2 ** 32);
+  #slots = new Int32Array(FIRST_SLOTS * WIDTH);
+  #last = FIRST_SLOTS - 1;
+  #size = 0;
+  /** A key is asked for again at once: to be added or removed. */
+  #lastKey: string | undefined;
+  #lastHash = 0;
+
+  constructor(private readonly rows: KeyedRows) {}
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** The row that has the key, or `NONE`. */
+  find(key: string): number {
+    const slots = this.#slots;
+    const hash = this.#hashOf(key);
+    for (let slot = hash & this.#last; ; slot = (slot + 1) & this.#last) {
+      const row = slots[slot * WIDTH + 1]! - 1;
+      if (row === NONE || (slots[slot * WIDTH] === hash && this.rows.hasKey(row, key))) return row;
+    }
+  }
+
+  /** @param key one that no row has yet */
+  add(key: string, row: number): void {
+    // At most half full, so that few keys are met on the way to another.
+    if (2 * ++this.#size > this.#last) this.#grow();
+    this.#put(this.#hashOf(key), row);
+  }
+
+  /** @param key that of the row */
+  remove(key: string, row: number): void {
+    const slots = this.#slots;
+    const last = this.#last;
+    let hole = this.#hashOf(key) & last;
+    while (slots[hole * WIDTH + 1] !== row + 1) hole = (hole + 1) & last;
+    // What was pushed beyond the hole moves back into it, or a search would end there.
+    for (let slot = (hole + 1) & last; slots[slot * WIDTH + 1] !== 0; slot = (slot + 1) & last) {
+      const distance = (slot - slots[slot * WIDTH]!) & last;
+      if (distance < ((slot - hole) & last)) continue;
+      slots.copyWithin(hole * WIDTH, slot * WIDTH, (slot + 1) * WIDTH);
+      hole = slot;
+    }
+    slots.fill(0, hole * WIDTH, (hole + 1) * WIDTH);
+    this.#size--;
+  }
+
+  #put(hash: number, row: number): void {
+    let slot = hash & this.#last;
+    while (this.#slots[slot * WIDTH + 1] !== 0) slot = (slot + 1) & this.#last;
+    this.#slots[slot * WIDTH] = hash;
+    this.#slots[slot * WIDTH + 1] = row + 1;
+  }
+
+  #grow(): void {
+    const slots = this.#slots;
+    this.#slots = new Int32Array(slots.length * 2);
+    this.#last = slots.length - 1;
+    for (let at = 0; at < slots.length; at += WIDTH) {
+      const row = slots[at + 1]! - 1;
+      if (row !== NONE) this.#put(slots[at]!, row);
+    }
+  }
+
+  /** FNV-1a over the code units, mixed once more, because only the last bits choose the slot. */
+  #hashOf(key: string): number {
+    if (key === this.#lastKey) return this.#lastHash;
+    let hash = this.#seed;
+    for (let at = 0; at < key.length; at++) hash = Math.imul(hash ^ key.charCodeAt(at), 0x01000193);
+    hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+    this.#lastKey = key;
+    return (this.#lastHash = hash ^ (hash >>> 13));
+  }
+}
