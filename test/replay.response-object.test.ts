@@ -84,6 +84,22 @@ function nodeResponses(path: string, mark: Mark): Type {
       raw.setHeader('X-Before', 'kept');
       raw.writeHead(206, { 'Content-Type': 'text/plain', 'X-Number': 3, 'X-List': ['a', 'b'] }).end('object');
     }
+    @Post('write-head-lower-case') @mark() writeHeadLowerCase(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      const head = { 'content-type': 'text/plain', 'x-number': 3, 'x-list': ['a', 'b'] };
+      raw.writeHead(206, head);
+      // Without effect, for Node has made a text of the head.
+      head['x-list'].push('late');
+      head['x-number'] = 4;
+      raw.end(`${raw.headersSent} ${raw.getHeader('x-number')}`);
+    }
+    @Post('write-head-refused') @mark() writeHeadRefused(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      const refused = [{ 'x-good': '1', 'x-bad': 'a\nb' }, { 'x-bad': undefined }, { 'x bad': '1' }].map(
+        head => failureOf(() => raw.writeHead(206, head as never)),
+      );
+      raw.end(`${refused.join()} ${raw.headersSent}`);
+    }
     @Post('write-head-array') @mark() writeHeadArray(@Res() res: ServerResponse) {
       const raw = rawOf(res);
       raw.setHeader('Link', '<gone>');

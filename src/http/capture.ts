@@ -1,7 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
-import { intercept, interceptionOf } from './intercepted-response';
+import { intercept, interceptionOf, placeOn } from './intercepted-response';
 import { whenConnectionCloses } from './queued-response';
 import { isBegun, isFastifyReply, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
@@ -26,7 +26,8 @@ export function captureResponse(
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
   if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
-  const before = response.getHeaders();
+  const place = placeOn(raw, rules.injectsResponse);
+  const before = fastify ? response.getHeaders() : place.original.getHeaders.call(raw);
   const known = rules.ownHeaders.length === 0 ? before : without(before, rules.ownHeaders);
   const answer = rules.holdBack
     ? new HeldAnswer(raw, known, rules, listener)
@@ -35,7 +36,7 @@ export function captureResponse(
   // The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that.
   const hasClient = raw.destroyed !== true && (hasSocket || !answer.isHttp2);
   answer.willTell = hasClient && hasSocket;
-  intercept(raw, answer, rules.injectsResponse);
+  intercept(raw, answer, place);
   if (!hasClient) listener.onCut(false);
   // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
   else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));

@@ -1,7 +1,8 @@
-import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
+import { STATUS_CODES, validateHeaderName, validateHeaderValue, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import { after, proceed, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
+import { headerName } from './headers';
 import { headersSentError, type Interception } from './intercepted-response';
 import { headerEntries, headerNames, mustWriteApart } from './raw-response';
 import type { HeaderValue } from './snapshot';
@@ -16,6 +17,8 @@ const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
 export class HeldAnswer extends Answer implements Interception {
   /** By lower-case name. All read at once, and once: on Express every look at a response costs 0.4 µs. */
   private headers: OutgoingHttpHeaders = {};
+  /** The head that was given to `writeHead` as a whole: Node keeps no such headers, and takes them as they are. */
+  private whole: OutgoingHttpHeaders | undefined;
   private deciding = false;
   /** Whether nobody could change the head since the application committed to it: that is being done in this very call. */
   private isFresh = false;
@@ -38,7 +41,9 @@ export class HeldAnswer extends Answer implements Interception {
     this.raw.statusCode = Number(status) | 0;
     if (typeof second === 'string') this.raw.statusMessage = second;
     else if (!this.isHttp2) this.raw.statusMessage ||= STATUS_CODES[this.raw.statusCode];
-    this.setHeaders(typeof second === 'string' ? third : (second ?? third));
+    const headers = typeof second === 'string' ? third : (second ?? third);
+    this.whole = this.isHttp2 || this.hasHeaders ? undefined : wholeHead(headers);
+    if (this.whole === undefined) this.setHeaders(headers);
     this.commit();
     this.headBy = 'writeHead';
     if (this.passing) this.sendHead();
@@ -116,7 +121,7 @@ export class HeldAnswer extends Answer implements Interception {
     if (!(statusCode >= 100 && statusCode <= 999) || (reason && INVALID_REASON.test(reason))) {
       this.original.writeHead.call(this.raw, statusCode);
     }
-    this.headers = this.raw.getHeaders();
+    this.headers = this.whole ?? this.original.getHeaders.call(this.raw);
     this.commitTo(Number(statusCode), reason);
   }
 
@@ -125,7 +130,12 @@ export class HeldAnswer extends Answer implements Interception {
   }
 
   protected override headerNames(): readonly string[] {
-    return headerNames(this.raw);
+    return this.whole === undefined ? headerNames(this.raw, this.original) : Object.keys(this.whole);
+  }
+
+  private get hasHeaders(): boolean {
+    for (const _name in this.original.getHeaders.call(this.raw)) return true;
+    return false;
   }
 
   /** Each replaces the one that was set before. */
@@ -232,7 +242,26 @@ export class HeldAnswer extends Answer implements Interception {
   private sendHead(): void {
     if (this.headBy === 'flushHeaders') this.original.flushHeaders.call(this.raw);
     if (this.headBy !== 'writeHead') return;
-    const reason = this.reason === undefined ? [] : [this.reason];
-    this.original.writeHead.apply(this.raw, [this.status, ...reason]);
+    const args: unknown[] = this.reason === undefined ? [this.status] : [this.status, this.reason];
+    if (this.whole !== undefined) args.push(this.whole);
+    this.original.writeHead.apply(this.raw, args);
   }
+}
+
+/**
+ * A copy of a head with names in lower case, such as Fastify's: setting its headers one by one, and asking for them again, costs as
+ * much as all the rest of holding an answer back. `undefined` for what is given in another form.
+ *
+ * @throws as `setHeader` does, where Node would refuse to send it
+ */
+function wholeHead(headers: unknown): OutgoingHttpHeaders | undefined {
+  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return undefined;
+  const head = Object.create(null) as OutgoingHttpHeaders;
+  for (const [name, value] of Object.entries(headers as OutgoingHttpHeaders)) {
+    if (headerName(name).lower !== name) return undefined;
+    validateHeaderName(name);
+    validateHeaderValue(name, value as string);
+    head[name] = Array.isArray(value) ? value.slice() : value;
+  }
+  return head;
 }

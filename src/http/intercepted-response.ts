@@ -42,6 +42,9 @@ const METHOD_NAMES = [
   'emit',
 ] as const;
 
+/** All that is called on the original: found there at once, where on an Express response each costs a search of a third of a microsecond. */
+const CALLED_NAMES = [...METHOD_NAMES, 'getHeaders', 'getRawHeaderNames'] as const;
+
 type Methods = Record<(typeof METHOD_NAMES)[number], Method>;
 
 const INTERCEPTION = Symbol('nestjs-idempotency.interception');
@@ -230,30 +233,39 @@ const OWN: Overlay = {
 const OWN_METHODS = methodsOf(OWN);
 const OWN_ACCESSORS = accessorsOf(OWN);
 
+/** Where an interception is to stand. */
+export interface Place {
+  /** Where the methods that are there already are found; to be called on the response itself. */
+  readonly original: RawResponse;
+  readonly isOnPrototype: boolean;
+}
+
 /**
- * Puts an interception between the application and its response.
- *
- * Express gives every response a prototype of its application's own, so the methods are put on that one, once: a change of each
+ * Express gives every response a prototype of its application's own, so our methods are put on that one, once: a change of each
  * response would cost more than all the rest. Responses with Node's own prototype (Fastify's), and those on which somebody
  * else has put methods (compression, a session, a tracer), get own properties over what is there. So do those that the handler holds
  * itself: it may hand them to another application, and Express gives them that one's prototype then.
  */
-export function intercept(raw: RawResponse, interception: Interception, injectsResponse: boolean): void {
+export function placeOn(raw: RawResponse, injectsResponse: boolean): Place {
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
   const own = ownMethods(raw);
   if (own.length === 0 && !isNodesPrototype(prototype) && !injectsResponse) {
-    interception.original = originals.get(prototype) ?? overlayPrototype(prototype);
-    (interception.willTell ? underWay : adrift).set(raw, interception);
-    return;
+    return { original: originals.get(prototype) ?? overlayPrototype(prototype), isOnPrototype: true };
   }
   const below = originals.get(prototype) ?? prototype;
-  interception.original = own.length === 0 ? below : withOwn(raw, below, own);
-  keepOnResponse(raw, interception);
+  return { original: own.length === 0 ? below : withOwn(raw, below, own), isOnPrototype: false };
+}
+
+/** Puts an interception between the application and its response. */
+export function intercept(raw: RawResponse, interception: Interception, place: Place): void {
+  interception.original = place.original;
+  if (place.isOnPrototype) (interception.willTell ? underWay : adrift).set(raw, interception);
+  else keepOnResponse(raw, interception);
 }
 
 function ownMethods(raw: RawResponse): readonly string[] {
   const own: string[] = [];
-  for (const name of METHOD_NAMES) if (Object.hasOwn(raw, name)) own.push(name);
+  for (const name of CALLED_NAMES) if (Object.hasOwn(raw, name)) own.push(name);
   return own;
 }
 

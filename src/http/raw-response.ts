@@ -93,9 +93,13 @@ export function isBegun(raw: RawResponse): boolean {
   return raw.headersSent || (isHttp2(raw) && raw.writableEnded);
 }
 
-/** Names of all headers of a response, in their original spelling where the platform keeps it. */
-export function headerNames(raw: RawResponse): readonly string[] {
-  return raw.getRawHeaderNames?.() ?? Object.keys(raw.getHeaders());
+/**
+ * Names of all headers of a response, in their original spelling where the platform keeps it.
+ *
+ * @param methods where the response's methods are found
+ */
+export function headerNames(raw: RawResponse, methods: RawResponse = raw): readonly string[] {
+  return methods.getRawHeaderNames?.call(raw) ?? Object.keys(methods.getHeaders.call(raw));
 }
 
 /**
