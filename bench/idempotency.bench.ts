@@ -9,7 +9,16 @@ import type { ProxyInput } from './support/delaying-proxy';
 import { Figures, judge, ratiosOf } from './support/idempotency-figures';
 import { printCommands, printDifferences, printScenarios } from './support/idempotency-tables';
 import { describeMachine, machineLine } from './support/machine';
-import { cpuPlan, measureCpu, measureLatency, WARMUP } from './support/measure';
+import {
+  cpuPlan,
+  joined,
+  measureCpu,
+  measureLatency,
+  PROCESSES,
+  WARMUP,
+  type CpuPlan,
+  type Samples,
+} from './support/measure';
 import { connectRedis, removeKeys, withoutPassword } from './support/redis';
 import { writeReport } from './support/report';
 import { scenariosOf } from './support/scenarios';
@@ -20,6 +29,7 @@ const options = readArguments(
   'What @Idempotent() costs a request, beside the floors that NestJS itself sets.',
   {
     iterations: integer('requests of each scenario whose latency is measured', 1_000, 1),
+    processes: integer('servers that are measured one after the other', PROCESSES, 1),
     warmup: integer('requests of each scenario before, with keys of their own', WARMUP),
     'redis-url': text('URL', 'adds the scenarios over Redis, such as redis://127.0.0.1:6379'),
     platform: oneOf(['express', 'fastify'], 'HTTP platform of NestJS', 'express'),
@@ -40,16 +50,16 @@ async function main(): Promise<void> {
   print(`nestjs-idempotency on ${options.platform}, run ${runId}\n${machineLine(machine)}`);
   if (redisUrl === undefined) print('D and E (Redis) are left out: no --redis-url was given.');
   else print(`Redis: ${withoutPassword(redisUrl)}${latencyNote()}`);
-  const children: Child[] = [];
+  const proxies: Child[] = [];
   try {
-    const serverRedisUrl = redisUrl && (await throughProxy(redisUrl, children));
-    const input: ServerInput = { platform: options.platform, redisUrl: serverRedisUrl, prefix: runId };
-    const [server, ports] = await Child.start<Ports>('server/server.ts', input);
-    children.push(server);
-    await run(server, ports, redis);
+    const serverRedisUrl = redisUrl && (await throughProxy(redisUrl, proxies));
+    const runs: Run[] = [];
+    for (let index = 0; index < options.processes; index++)
+      runs.push(await measureServer(serverRedisUrl, `${runId}-${index}`, redis));
+    show(runs);
   } finally {
-    await Promise.all(children.map(child => child.stop()));
-    if (redis) await removeKeys(redis, runId).finally(() => redis.disconnect());
+    await Promise.all(proxies.map(proxy => proxy.stop()));
+    if (redis) await removeKeys(redis, `${runId}-*`).finally(() => redis.disconnect());
   }
 }
 
@@ -58,29 +68,53 @@ function latencyNote(): string {
   return latencyMs === 0 ? '' : `, every round trip ${latencyMs} ms longer`;
 }
 
-async function throughProxy(redisUrl: string, children: Child[]): Promise<string> {
+async function throughProxy(redisUrl: string, proxies: Child[]): Promise<string> {
   const latencyMs = options['storage-latency'];
   if (latencyMs === 0) return redisUrl;
   const input: ProxyInput = { redisUrl, latencyMs };
   const [proxy, url] = await Child.start<string>('support/delaying-proxy.ts', input);
-  children.push(proxy);
+  proxies.push(proxy);
   return url;
 }
 
-async function run(server: Child, ports: Ports, redis: Redis | undefined): Promise<void> {
-  const scenarios = scenariosOf(ports, runId);
-  for (const scenario of scenarios) await scenario.prepare(options.warmup);
-  const latency = await measureLatency(scenarios, options.iterations);
-  const cpu = await measureCpu(() => server, scenarios, cpuPlan(options.iterations));
-  const commands = redis && (await countCommands(redis, { server, ports, runId }, scenarios));
-  for (const scenario of scenarios) scenario.close();
-  show(new Figures(latency, cpu), commands);
+/** What one server process was measured at. */
+interface Run {
+  readonly latency: Samples;
+  readonly cpu: Samples;
+  readonly commands: CommandCounts | undefined;
 }
 
-function show(figures: Figures, commands: CommandCounts | undefined): void {
-  const { iterations, platform } = options;
+async function measureServer(
+  redisUrl: string | undefined,
+  prefix: string,
+  redis: Redis | undefined,
+): Promise<Run> {
+  const input: ServerInput = { platform: options.platform, redisUrl, prefix };
+  const [server, ports] = await Child.start<Ports>('server/server.ts', input);
+  try {
+    const scenarios = scenariosOf(ports, prefix);
+    for (const scenario of scenarios) await scenario.prepare(options.warmup);
+    const latency = await measureLatency(scenarios, Math.ceil(options.iterations / options.processes));
+    const cpu = await measureCpu(() => server, scenarios, plan());
+    const commands = redis && (await countCommands(redis, { server, ports, runId: prefix }, scenarios));
+    for (const scenario of scenarios) scenario.close();
+    return { latency, cpu, commands };
+  } finally {
+    await server.stop();
+  }
+}
+
+/** Of one process. */
+function plan(): CpuPlan {
+  return cpuPlan(options.iterations, options.processes);
+}
+
+function show(runs: readonly Run[]): void {
+  const { iterations, platform, processes } = options;
+  const figures = new Figures(joined(runs.map(run => run.latency)), joined(runs.map(run => run.cpu)));
+  const commands = runs[0]?.commands;
   const budgets = judge(figures, commands, platform);
-  printScenarios(figures, iterations, cpuPlan(iterations));
+  printScenarios(figures, { iterations, processes, ...plan() });
   printDifferences(figures);
   if (commands) printCommands(commands);
   print(`\nBudgets (measured ÷ allowed)\n\n${budgetLines(budgets)}`);
@@ -90,7 +124,13 @@ function show(figures: Figures, commands: CommandCounts | undefined): void {
     bench: 'idempotency',
     measuredAt: new Date().toISOString(),
     machine,
-    options: { iterations, platform, warmup: options.warmup, storageLatencyMs: options['storage-latency'] },
+    options: {
+      iterations,
+      platform,
+      processes,
+      warmup: options.warmup,
+      storageLatencyMs: options['storage-latency'],
+    },
     budgets,
     ratios: ratiosOf(figures, platform),
     results: {

@@ -8,7 +8,15 @@ import { integer, listOf, namedPaths, oneOf, readArguments, text, type NamedPath
 import { budgetLines } from './support/budget';
 import { Child } from './support/child';
 import { describeMachine, machineLine } from './support/machine';
-import { cpuPlan, measureCpu, measureLatency, WARMUP, type CpuPlan } from './support/measure';
+import {
+  cpuPlan,
+  joined,
+  measureCpu,
+  measureLatency,
+  PROCESSES,
+  WARMUP,
+  type CpuPlan,
+} from './support/measure';
 import { connectRedis, removeKeys, withoutPassword } from './support/redis';
 import { writeReport } from './support/report';
 import {
@@ -41,6 +49,7 @@ bench/rivals/node-idempotency.ts is one). It runs on the NestJS that its own fol
   {
     rival: namedPaths('one more library; repeatable'),
     iterations: integer('requests of each scenario whose latency is measured', 400, 1),
+    processes: integer('servers of each library that are measured one after the other', PROCESSES, 1),
     warmup: integer('requests of each scenario before, until V8 has compiled what is measured', WARMUP),
     'redis-url': text('URL', 'adds the scenarios over Redis, such as redis://127.0.0.1:6379'),
     platform: listOf(oneOf(['express', 'fastify'], '', 'express'), 'HTTP platforms of NestJS', [
@@ -81,18 +90,30 @@ async function main(): Promise<void> {
   );
   try {
     const samples: RivalSamples[] = [];
-    for (const platform of options.platform) samples.push(await measure(platform));
+    for (const platform of options.platform) samples.push(await measurePlatform(platform));
     show(samples);
   } finally {
     if (redis) await removeKeys(redis, `${runId}*`).finally(() => redis.disconnect());
   }
 }
 
-async function measure(platform: Platform): Promise<RivalSamples> {
+async function measurePlatform(platform: Platform): Promise<RivalSamples> {
+  const runs: RivalSamples[] = [];
+  for (let run = 0; run < options.processes; run++) runs.push(await measureServers(platform, run));
+  return {
+    platform,
+    contestants: runs[0]?.contestants ?? [],
+    latency: joined(runs.map(({ latency }) => latency)),
+    cpu: joined(runs.map(({ cpu }) => cpu)),
+  };
+}
+
+/** One server of each library. */
+async function measureServers(platform: Platform, run: number): Promise<RivalSamples> {
   const started: Contestant[] = [];
   try {
     for (const [index, { name, path: adapterPath }] of contestants.entries()) {
-      const prefix = `${runId}-${platform}-${index}`;
+      const prefix = `${runId}-${platform}-${run}-${index}`;
       const input: RivalServerInput = { adapterPath, platform, redisUrl: options['redis-url'], prefix };
       const [server, ready] = await Child.start<RivalReady>('rivals/server.ts', input);
       started.push({ name, server, ready, prefix });
@@ -101,7 +122,7 @@ async function measure(platform: Platform): Promise<RivalSamples> {
     for (const sender of senders) await sender.check();
     for (const sender of senders)
       for (let request = 0; request < options.warmup; request++) await sender.send();
-    const latency = await measureLatency(senders, options.iterations);
+    const latency = await measureLatency(senders, Math.ceil(options.iterations / options.processes));
     const cpu = await measureCpu(({ contestant }) => contestant.server, senders, plan());
     for (const sender of senders) await sender.check();
     for (const sender of senders) await sender.close();
@@ -124,7 +145,7 @@ async function sendersOf(started: readonly Contestant[]): Promise<RivalSender[]>
 
 /** Twice the rounds of the same number of iterations elsewhere: libraries are told apart by their differences. */
 function plan(): CpuPlan {
-  const { rounds, block } = cpuPlan(options.iterations);
+  const { rounds, block } = cpuPlan(options.iterations, options.processes);
   return { rounds: Math.min(40, 2 * rounds), block };
 }
 
@@ -134,7 +155,7 @@ function show(samples: readonly RivalSamples[]): void {
   const budgets = judgeRivals(compared);
   const { rounds, block } = plan();
   print(
-    `\nLatency: ${options.iterations} requests, taking turns one by one; CPU: median of ${rounds} blocks of ${block} requests (middle half in brackets).`,
+    `\nOf ${options.processes} servers of each library, one after the other. Latency: ${options.iterations} requests, taking turns one by one; CPU: median of ${options.processes * rounds} blocks of ${block} requests (middle half in brackets).`,
   );
   printRivals(figures);
   printComparisons(compared);
@@ -143,7 +164,13 @@ function show(samples: readonly RivalSamples[]): void {
     bench: 'rivals',
     measuredAt: new Date().toISOString(),
     machine,
-    options: { iterations: options.iterations, warmup: options.warmup, rounds, block },
+    options: {
+      iterations: options.iterations,
+      processes: options.processes,
+      warmup: options.warmup,
+      rounds,
+      block,
+    },
     budgets,
     ratios: rivalRatios(compared),
     results: { figures, comparisons: compared },

@@ -6,9 +6,15 @@ import { micros, print, signedMicros, table } from './table';
 
 const LATENCY_COLUMNS = ['Avg', 'P50', 'P95', 'P99', 'CPU'];
 
-export function printScenarios(figures: Figures, iterations: number, { rounds, block }: CpuPlan): void {
+/** How much was measured. */
+interface Extent extends CpuPlan {
+  readonly iterations: number;
+  readonly processes: number;
+}
+
+export function printScenarios(figures: Figures, { iterations, processes, rounds, block }: Extent): void {
   print(
-    `\nMicroseconds a request: latency of ${iterations} requests, taking turns one by one; server CPU as the median of ${rounds} blocks of ${block} requests (middle half in brackets).\n`,
+    `\nMicroseconds a request, of ${processes} server processes one after the other: latency of ${iterations} requests, taking turns one by one; server CPU as the median of ${processes * rounds} blocks of ${block} requests (middle half in brackets).\n`,
   );
   print(
     table(

@@ -5,6 +5,12 @@ import { shuffled } from './statistics';
 /** V8 compiles code that runs often within the first thousand requests; before that, its interpreter is measured. */
 export const WARMUP = 1_500;
 
+/**
+ * Server processes that are measured one after the other. A process is faster or slower than the next one by a few percent for all
+ * its life, as its memory and its compiled code happen to lie.
+ */
+export const PROCESSES = 3;
+
 /** Something that can be asked again and again. */
 export interface Sender {
   readonly name: string;
@@ -29,6 +35,14 @@ export async function measureLatency(senders: readonly Sender[], iterations: num
   return samples;
 }
 
+/** What several runs have measured, one behind the other: what stood side by side stays there. */
+export function joined(runs: readonly Samples[]): Samples {
+  const samples = new Map<string, number[]>();
+  for (const run of runs)
+    for (const [name, measured] of run) samples.set(name, [...(samples.get(name) ?? []), ...measured]);
+  return samples;
+}
+
 /** Below this many requests a block says more about the clock of `process.cpuUsage()` than about the server. */
 const BLOCK = 400;
 
@@ -37,10 +51,11 @@ export interface CpuPlan {
   readonly block: number;
 }
 
-/** A round is one block of every scenario. Small runs, which only try things out, get smaller blocks. */
-export function cpuPlan(iterations: number): CpuPlan {
+/** What each process is measured by. A round is one block of every scenario. Small runs, which only try things out, get smaller blocks. */
+export function cpuPlan(iterations: number, processes: number): CpuPlan {
+  const rounds = Math.min(40, Math.max(3, Math.round(iterations / 50)));
   return {
-    rounds: Math.min(40, Math.max(3, Math.round(iterations / 50))),
+    rounds: Math.ceil(rounds / processes),
     block: Math.min(BLOCK, Math.max(20, iterations)),
   };
 }
