@@ -224,6 +224,80 @@ function seededRandom(seed: number): (below: number) => number {
   return below => (state = (state * 1_103_515_245 + 12_345) % 2 ** 31) % below;
 }
 
+describe('MemoryStorage changes nothing where it fails', () => {
+  const OUT_OF_MEMORY = new RangeError('Array buffer allocation failed');
+
+  function withoutMemory(work: () => unknown): void {
+    const allocate = jest.spyOn(Buffer, 'allocUnsafeSlow').mockImplementation(() => {
+      throw OUT_OF_MEMORY;
+    });
+    try {
+      expect(work).toThrow(OUT_OF_MEMORY);
+    } finally {
+      allocate.mockRestore();
+    }
+  }
+
+  it('of the records that share memory, when there is no more of it', () => {
+    const { storage } = setUp();
+    for (let record = 0; record < 10; record++) completed(storage, `key ${record}`, 6_000);
+    expect(storage.create('next', CLAIM)).toBeUndefined();
+    withoutMemory(() => storage.complete('next', CLAIM.token, outcomeOf(6_000), TTL_MS));
+
+    completed(storage, 'another', 6_000);
+    for (let record = 0; record < 10; record++)
+      expect(storage.get(`key ${record}`)).toMatchObject({ outcome: outcomeOf(6_000) });
+  });
+
+  it.each([100, 10_000])('of a claim whose outcome of %i bytes cannot be stored', bytes => {
+    const { storage } = setUp();
+    expect(storage.create('key', CLAIM)).toBeUndefined();
+    const before = storage.bytes;
+    withoutMemory(() => storage.complete('key', CLAIM.token, outcomeOf(bytes), TTL_MS));
+
+    expect(storage.get('key')).toMatchObject({ state: 'in-progress', fingerprint: CLAIM.fingerprint });
+    expect(storage.bytes).toBe(before);
+    expect(storage.complete('key', CLAIM.token, { held: 'outcome-not-stored' }, TTL_MS)).toBe(true);
+    expect(storage.get('key')).toMatchObject({ state: 'held' });
+  });
+
+  it.each([
+    ['whose outcome does not fit', { token: 'o', completion: outcomeOf(200), ttlMs: TTL_MS }, /does not fit/],
+    [
+      'whose token does not fit',
+      { token: 'o'.repeat(200), completion: outcomeOf(0), ttlMs: TTL_MS },
+      /not fit/,
+    ],
+    ['without a ttl', { token: 'o', completion: outcomeOf(0), ttlMs: 0 }, /`ttlMs`/],
+  ])('of a record that is to be resolved with something %s', (_, resolution, error) => {
+    const { storage } = setUp({ maxBytes: 100 });
+    storage.create('key', CLAIM);
+    storage.complete('key', CLAIM.token, { held: 'outcome-unknown' }, TTL_MS);
+    const before = storage.bytes;
+
+    expect(() => storage.resolve('key', ['held'], resolution)).toThrow(error);
+    expect(storage.get('key')).toMatchObject({ state: 'held', held: 'outcome-unknown' });
+    expect(storage.bytes).toBe(before);
+  });
+});
+
+describe('MemoryStorage lists its records', () => {
+  it('each once, also one that is resolved meanwhile', async () => {
+    const { storage, clock } = setUp();
+    storage.create('expires', { ...CLAIM, leaseMs: 10 });
+    for (const key of ['b', 'c', 'd']) storage.create(key, CLAIM);
+    const seen: string[] = [];
+    for await (const { recordKey } of storage.scan()) {
+      seen.push(recordKey);
+      if (recordKey !== 'b') continue;
+      clock.advance(20);
+      const resolution = { token: 'o', completion: { held: 'outcome-unknown' }, ttlMs: 1_000 } as const;
+      expect(storage.resolve('c', ['in-progress'], resolution)).toBe(true);
+    }
+    expect(seen).toEqual(['expires', 'b', 'c', 'd']);
+  });
+});
+
 describe('MemoryStorage waits', () => {
   it('beyond a lease that was extended, without an early wake-up', async () => {
     const { storage, clock } = setUp();

@@ -17,7 +17,7 @@ const WIDTH = 2;
  * Finds rows by their keys: a hash table with open addressing and linear probing, in one array of numbers. A `Map` would
  * need every key as a string of the JavaScript heap, which the garbage collector copies and visits for as long as it lives.
  *
- * The hash begins with a number that only this process knows, so that nobody can choose keys that meet in one place.
+ * Record keys are digests, so nobody can choose some that meet in one place. The hash begins with a number of this process besides.
  */
 export class KeyIndex {
   readonly #seed = randomInt(2 ** 32);

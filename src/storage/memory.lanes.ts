@@ -34,7 +34,7 @@ export class Lanes {
   constructor(private readonly rows: RowTable) {}
 
   /** Puts a row that is in no lane at the end of the lane of its state and duration, and gives it its deadline. */
-  enter(row: number, durationMs: number, nowMs: number): Lane {
+  enter(row: number, durationMs: number, nowMs: number): void {
     const { rows } = this;
     const lane = this.#laneOf(durationMs, rows.state(row) === COMPLETED);
     rows.setLane(row, lane.number);
@@ -44,7 +44,11 @@ export class Lanes {
     if (lane.last === NONE) lane.first = row;
     else rows.setAfter(lane.last, row);
     lane.last = row;
-    return lane;
+  }
+
+  /** Where the outcomes of this duration are kept. */
+  memoryFor(durationMs: number): OutcomeMemory {
+    return this.#laneOf(durationMs, true).memory;
   }
 
   leave(row: number): void {

@@ -22,21 +22,24 @@ export class OutcomeMemory {
   #used = 0;
   #headers: readonly OutcomeHeader[] = [];
 
-  /** Copies headers and body, and gives the copies to the row; the texts of its claim come along. */
+  /**
+   * Copies headers and body, and gives the copies to the row; the texts of its claim come along.
+   *
+   * @throws where there is no memory, or the body cannot be read; the row is then as it was
+   */
   keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
-    this.#headers = copyHeaders(headers, this.#headers);
-    rows.setHeaders(row, this.#headers);
     const text = rows.slabText(row);
     const bytes = text.length + body.byteLength;
     const isShared = bytes <= MOST_SHARED_BYTES;
     const slab = isShared ? this.#slabFor(bytes) : Buffer.allocUnsafeSlow(bytes);
     const start = isShared ? this.#used : 0;
-    if (isShared) this.#used += bytes;
-    if (text !== '') {
-      slab.write(text, start, 'latin1');
-      rows.moveText(row, slab, start);
-    }
+    slab.write(text, start, 'latin1');
     slab.set(body, start + text.length);
+    if (isShared) this.#used += bytes;
+
+    this.#headers = copyHeaders(headers, this.#headers);
+    rows.setHeaders(row, this.#headers);
+    if (text !== '') rows.moveText(row, slab, start);
     rows.setBody(row, slab, start + text.length, body.byteLength);
   }
 
@@ -51,8 +54,9 @@ export class OutcomeMemory {
     if (slab !== undefined && this.#used + bytes <= slab.length) return slab;
 
     const length = slab === undefined ? FIRST_SLAB_BYTES : Math.min(2 * slab.length, MOST_SLAB_BYTES);
+    this.#slab = Buffer.allocUnsafeSlow(length);
     this.#used = 0;
-    return (this.#slab = Buffer.allocUnsafeSlow(length));
+    return this.#slab;
   }
 }
 

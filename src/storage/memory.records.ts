@@ -1,5 +1,6 @@
 import { CLAIMED, COMPLETED, NOT_STORED, type RowTable, UNKNOWN } from './memory.rows';
 import {
+  type Completion,
   type Held,
   type HeldReason,
   type IdempotencyRecord,
@@ -13,23 +14,27 @@ export function leaseLeftMs(rows: RowTable, row: number, nowMs: number): number 
   return rows.state(row) === CLAIMED ? rows.deadlineMs(row) - rows.holdMs(row) - nowMs : 0;
 }
 
+/** State of a row that has not expired, and what is left of its lease or its ttl. */
+export function readState(
+  rows: RowTable,
+  row: number,
+  nowMs: number,
+): Pick<IdempotencyRecord, 'state' | 'remainingMs'> {
+  const leaseMs = leaseLeftMs(rows, row, nowMs);
+  if (leaseMs > 0) return { state: 'in-progress', remainingMs: Math.ceil(leaseMs) };
+  const remainingMs = Math.ceil(rows.deadlineMs(row) - nowMs);
+  return { state: rows.state(row) === COMPLETED ? 'completed' : 'held', remainingMs };
+}
+
 /** The record of a row that has not expired. */
 export function readRecord(rows: RowTable, row: number, nowMs: number): IdempotencyRecord {
-  const fingerprint = rows.fingerprint(row);
-  const remainingMs = Math.ceil(rows.deadlineMs(row) - nowMs);
-  const state = rows.state(row);
-  if (state === COMPLETED) {
-    const outcome = readOutcome(rows, row);
-    return { state: 'completed', fingerprint, format: RECORD_FORMAT, remainingMs, outcome };
-  }
-  const leaseMs = leaseLeftMs(rows, row, nowMs);
-  if (leaseMs > 0) {
-    return { state: 'in-progress', fingerprint, format: RECORD_FORMAT, remainingMs: Math.ceil(leaseMs) };
-  }
-  const held: HeldReason = state === NOT_STORED ? 'outcome-not-stored' : 'outcome-unknown';
-  const status = state === CLAIMED ? 0 : rows.status(row);
-  const record = { state: 'held', fingerprint, format: RECORD_FORMAT, remainingMs, held } as const;
-  return status === 0 ? record : { ...record, status };
+  const { state, remainingMs } = readState(rows, row, nowMs);
+  const known = { fingerprint: rows.fingerprint(row), format: RECORD_FORMAT, remainingMs };
+  if (state === 'completed') return { state, ...known, outcome: readOutcome(rows, row) };
+  if (state === 'in-progress') return { state, ...known };
+  const held: HeldReason = rows.state(row) === NOT_STORED ? 'outcome-not-stored' : 'outcome-unknown';
+  const status = rows.state(row) === CLAIMED ? 0 : rows.status(row);
+  return status === 0 ? { state, ...known, held } : { state, ...known, held, status };
 }
 
 /** Writes all of an outcome but its headers and body. */
@@ -56,6 +61,11 @@ export function claimBytes(key: string, token: string, fingerprint: string): num
 /** What an outcome adds to that: its body and the text of its headers. */
 export function outcomeBytes({ body, headers }: Outcome): number {
   return body.byteLength + headerBytes(headers);
+}
+
+/** The same of whatever a claim is completed with. */
+export function completionBytes(completion: Completion): number {
+  return 'held' in completion ? 0 : outcomeBytes(completion);
 }
 
 /** Payload of a row in bytes. */

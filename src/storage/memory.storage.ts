@@ -6,9 +6,11 @@ import { Lanes } from './memory.lanes';
 import {
   claimBytes,
   leaseLeftMs,
+  completionBytes,
   outcomeBytes,
   rowBytes,
   readRecord,
+  readState,
   writeHeld,
   writeOutcome,
 } from './memory.records';
@@ -40,7 +42,7 @@ export interface MemoryStorageOptions {
   readonly maxEntries?: number;
   /**
    * How many bytes of payload are held at most: bodies, header text, keys, tokens and fingerprints. What a record costs
-   * beyond that is not counted; it is less than 350 bytes. Minimum 1.
+   * beyond that is not counted: 100 to 250 bytes, up to 500 with a body of more than 8 KiB. Minimum 1.
    * @default 67_108_864 (64 MiB)
    */
   readonly maxBytes?: number;
@@ -168,12 +170,19 @@ export class MemoryStorage implements IdempotencyStorage {
     states: readonly IdempotencyRecord['state'][],
     resolution?: Resolution,
   ): boolean {
-    const record = this.get(recordKey);
-    if (record === undefined || !states.includes(record.state)) return false;
+    const nowMs = this.#options.clock.now();
+    const row = this.#find(recordKey, nowMs);
+    if (row === NONE || !states.includes(readState(this.#rows, row, nowMs).state)) return false;
+    if (resolution === undefined) return this.delete(recordKey);
+
+    const { token, completion } = resolution;
+    const fingerprint = this.#rows.fingerprint(row);
+    const ttlMs = durationMs('ttlMs', resolution.ttlMs);
+    // All that can fail comes first: a record that is gone would let its handler run again.
+    const bytes = claimBytes(recordKey, token, fingerprint) + completionBytes(completion);
+    const fits = bytes <= this.#options.maxBytes;
+    if (!fits || !this.#makeRoom(0, bytes - rowBytes(this.#rows, row), nowMs)) throw this.#doesNotFit();
     this.delete(recordKey);
-    if (resolution === undefined) return true;
-    const { token, completion, ttlMs } = resolution;
-    const { fingerprint } = record;
     this.create(recordKey, { token, fingerprint, leaseMs: ttlMs, onLapse: 'rerun', ttlMs });
     return this.complete(recordKey, token, completion, ttlMs);
   }
@@ -186,8 +195,7 @@ export class MemoryStorage implements IdempotencyStorage {
     for (const row of this.#rows.all()) {
       const nowMs = this.#options.clock.now();
       if (this.#rows.deadlineMs(row) <= nowMs) continue;
-      const { state, remainingMs } = readRecord(this.#rows, row, nowMs);
-      yield { recordKey: this.#rows.key(row), state, remainingMs };
+      yield { recordKey: this.#rows.key(row), ...readState(this.#rows, row, nowMs) };
     }
   }
 
@@ -210,22 +218,24 @@ export class MemoryStorage implements IdempotencyStorage {
   }
 
   #add(recordKey: string, { token, fingerprint }: ClaimRequest, nowMs: number): number {
-    this.#lanes.purge(nowMs, this.#dropRow);
     const bytes = claimBytes(recordKey, token, fingerprint);
     if (!this.#makeRoom(1, bytes, nowMs)) {
       throw new StorageUnavailableError({ cause: new Error(this.#fullMessage()), isReachable: true });
     }
     this.#bytes += bytes;
-    return this.#rows.add(recordKey, token, fingerprint);
+    const row = this.#rows.add(recordKey, token, fingerprint);
+    this.#lanes.purge(nowMs, this.#dropRow);
+    return row;
   }
 
   #keep(row: number, outcome: Outcome, ttlMs: number, nowMs: number): void {
     const bytes = outcomeBytes(outcome);
-    if (!this.#makeRoom(0, bytes, nowMs)) throw new Error(`The outcome does not fit: ${this.#fullMessage()}`);
+    if (!this.#makeRoom(0, bytes, nowMs)) throw this.#doesNotFit();
+    this.#lanes.memoryFor(ttlMs).keep(this.#rows, row, outcome);
     this.#bytes += bytes;
     this.#lanes.leave(row);
     writeOutcome(this.#rows, row, outcome);
-    this.#lanes.enter(row, ttlMs, nowMs).memory.keep(this.#rows, row, outcome);
+    this.#lanes.enter(row, ttlMs, nowMs);
   }
 
   /** Drops what has expired, and completed records where that is allowed, until there is room or nothing to drop. */
@@ -249,6 +259,10 @@ export class MemoryStorage implements IdempotencyStorage {
     this.#lanes.leave(row);
     this.#rows.remove(row);
     this.#waiters.wake(recordKey);
+  }
+
+  #doesNotFit(): Error {
+    return new Error(`The outcome does not fit: ${this.#fullMessage()}`);
   }
 
   #fullMessage(): string {
