@@ -272,6 +272,30 @@ describePlatforms(kit => {
     });
   });
 
+  describe('a method that somebody else has put on the response', () => {
+    type WriteHead = (this: unknown, ...args: unknown[]) => unknown;
+    type Patched = { writeHead: WriteHead; raw?: Patched };
+    const calls: unknown[][] = [];
+    const app = useApp(kit, nest =>
+      nest.use((_req: unknown, res: Patched, next: () => void) => {
+        const { writeHead } = res;
+        res.writeHead = function (...args) {
+          calls.push(args.map(arg => (typeof arg === 'object' ? Object.getPrototypeOf(arg) : arg)));
+          return writeHead.apply(this, args);
+        };
+        next();
+      }),
+    );
+
+    it.each(['small', 'json'])('is called as it would be without us: %s', async route => {
+      const plain = await app.current.post(`/plain/${route}`, newKey());
+      const asPlain = calls.splice(0);
+      const first = await app.current.post(`/marked/${route}`, newKey());
+      expect(exact(first)).toEqual(exact(plain));
+      expect(calls.splice(0)).toEqual(asPlain);
+    });
+  });
+
   describe('access logs', () => {
     const log: string[] = [];
     const app = useApp(kit, nest =>
@@ -395,6 +419,33 @@ describePlatforms(kit => {
       expect(bodies).toEqual([TEXT + TEXT, json, '{"small":true}', '{"small":true}', json]);
       await wire.abort();
     });
+  });
+});
+
+describe('a Fastify reply whose method cannot be assigned', () => {
+  it('is replayed without an error in the log', async () => {
+    const errors: unknown[] = [];
+    const silent = () => undefined;
+    const app = await startApp({
+      platform: 'fastify',
+      storage: new MemoryStorage(),
+      controllers: CONTROLLERS,
+      prepare: nest => {
+        nest.useLogger({ log: silent, warn: silent, error: (error: unknown) => errors.push(error) });
+        (nest as NestFastifyApplication)
+          .getHttpAdapter()
+          .getInstance()
+          .addHook('onRequest', (_request, reply, done) => {
+            Object.defineProperty(reply, 'send', { value: reply.send.bind(reply) });
+            done();
+          });
+      },
+    });
+    const key = newKey();
+    const first = await app.post('/marked/small', key);
+    expect(exact(await app.post('/marked/small', key))).toEqual(exact(first));
+    await app.close();
+    expect(errors).toEqual([]);
   });
 });
 

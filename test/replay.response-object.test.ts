@@ -91,7 +91,7 @@ function nodeResponses(path: string, mark: Mark): Type {
       // Without effect, for Node has made a text of the head.
       head['x-list'].push('late');
       head['x-number'] = 4;
-      raw.end(`${raw.headersSent} ${raw.getHeader('x-number')}`);
+      raw.end(`${raw.headersSent} ${String(raw.getHeader('x-number'))}`);
     }
     @Post('write-head-refused') @mark() writeHeadRefused(@Res() res: ServerResponse) {
       const raw = rawOf(res);
@@ -99,6 +99,38 @@ function nodeResponses(path: string, mark: Mark): Type {
         head => failureOf(() => raw.writeHead(206, head as never)),
       );
       raw.end(`${refused.join()} ${raw.headersSent}`);
+    }
+    @Post('write-head-flushed') @mark() writeHeadFlushed(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      raw.writeHead(200, { 'content-type': 'application/x-ndjson', 'x-a': '1' });
+      raw.flushHeaders();
+      raw.write('a\n');
+      raw.end('b\n');
+    }
+    @Post('write-head-after-refusal') @mark() writeHeadAfterRefusal(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      const refused = [
+        failureOf(() => raw.writeHead(1000)),
+        failureOf(() => raw.writeHead(200, 'a\nb')),
+        failureOf(() => raw.writeHead(200, { 'x bad': '1' })),
+      ];
+      raw.writeHead(422, 'Good', { 'x-good': '2' }).end(refused.join());
+    }
+    @Post('write-head-two-objects') @mark() writeHeadTwoObjects(@Res() res: ServerResponse) {
+      rawOf(res)
+        .writeHead(200, { 'X-A': '1' } as never, { 'X-B': '2' })
+        .end('two');
+    }
+    @Post('null-header') @mark() nullHeader(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      raw.setHeader('X-Null', null as never);
+      raw.end('null');
+    }
+    @Post('flushed-beyond-ascii') @mark() flushedBeyondAscii(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      raw.setHeader('X-Name', 'caf\u00e9');
+      raw.flushHeaders();
+      raw.end('x');
     }
     @Post('write-head-array') @mark() writeHeadArray(@Res() res: ServerResponse) {
       const raw = rawOf(res);
@@ -330,6 +362,16 @@ function fastifyReplies(path: string, mark: Mark): Type {
       reply.raw.writeHead(200, { 'content-type': 'application/json' });
       reply.raw.end('{ "spaces":   "kept" }');
     }
+    @Post('lists') @mark() lists(@Res() reply: FastifyReply) {
+      void reply.header('x-list', ['1', '2']).header('x-number', 3).header('X-Upper', 'Case').send('lists');
+    }
+    @Post('beyond-ascii') @mark() beyondAscii(@Res() reply: FastifyReply) {
+      void reply.header('x-name', 'caf\u00e9').send({ by: 'fastify' });
+    }
+    @Post('own-reason') @mark() ownReason(@Res() reply: FastifyReply) {
+      reply.raw.statusMessage = 'Made';
+      void reply.code(201).send('made');
+    }
     @Post('passthrough') @mark() passthrough(@Res({ passthrough: true }) reply: FastifyReply) {
       void reply.code(207).header('X-Pass', ['1', '2']);
       return { by: 'Nest' };
@@ -406,6 +448,14 @@ const NODE = [
     'pipeline-transform',
     'piped-in-turns',
   ],
+  ...[
+    'write-head-lower-case',
+    'write-head-refused',
+    'write-head-flushed',
+    'write-head-after-refusal',
+    'write-head-two-objects',
+  ],
+  ...['null-header', 'flushed-beyond-ascii'],
   ...['response-web-stream'],
 ];
 
@@ -435,7 +485,7 @@ const FASTIFY = [
     'serializer',
   ],
   ...['redirect', 'empty', 'null', 'sends-twice', 'sends-then-throws', 'raw-without-hijack', 'raw-with-type'],
-  ...['passthrough'],
+  ...['lists', 'beyond-ascii', 'own-reason', 'passthrough'],
 ];
 
 const WEB = [

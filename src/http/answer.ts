@@ -184,10 +184,11 @@ export abstract class Answer {
   /** Whether the body begins with a text that goes out in one piece with the head; between chunk marks it does not. */
   protected get isHeadUtf8(): boolean {
     const { first, isHead, status } = this;
+    // Node flushes the head by writing an empty text.
+    if (this.headBy === 'flushHeaders') return true;
     // Node drops the body before it is joined to the head.
     if (isSentWithoutBody({ isHead, status })) return false;
-    if (first === undefined || this.headBy === 'flushHeaders' || !isUtf8Text(first.chunk, first.encoding))
-      return false;
+    if (first === undefined || !isUtf8Text(first.chunk, first.encoding)) return false;
     return (first.isLast && this.headBy === undefined) || this.header('content-length') !== undefined;
   }
 

@@ -1,11 +1,11 @@
-import { STATUS_CODES, validateHeaderName, validateHeaderValue, type OutgoingHttpHeaders } from 'node:http';
+import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import { after, proceed, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
-import { headerName } from './headers';
 import { headersSentError, type Interception } from './intercepted-response';
-import { headerEntries, headerNames, mustWriteApart } from './raw-response';
-import type { HeaderValue } from './snapshot';
+import { givenHeaders, headerEntries, headerNames, mustWriteApart } from './raw-response';
+import { unchanging, type HeaderValue } from './snapshot';
+import { assertHeaders, wholeHeadOf, type WholeHead } from './whole-head';
 
 /** What Node refuses in a reason phrase (RFC 9112, 4). */
 const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
@@ -17,8 +17,10 @@ const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
 export class HeldAnswer extends Answer implements Interception {
   /** By lower-case name. All read at once, and once: on Express every look at a response costs 0.4 µs. */
   private headers: OutgoingHttpHeaders = {};
-  /** The head that was given to `writeHead` as a whole: Node keeps no such headers, and takes them as they are. */
-  private whole: OutgoingHttpHeaders | undefined;
+  /** The reason that `writeHead` was given. */
+  private givenReason: string | undefined;
+  /** The headers that `writeHead` was given, where Node takes them as they are and the response itself has none. */
+  private wholeHeaders: OutgoingHttpHeaders | undefined;
   private deciding = false;
   /** Whether nobody could change the head since the application committed to it: that is being done in this very call. */
   private isFresh = false;
@@ -37,14 +39,16 @@ export class HeldAnswer extends Answer implements Interception {
 
   writeHead(args: readonly unknown[]): void {
     if (this.committed) throw headersSentError();
-    const [status, second, third] = args;
+    const [status, second] = args;
+    const reason = typeof second === 'string' ? second : undefined;
     this.raw.statusCode = Number(status) | 0;
-    if (typeof second === 'string') this.raw.statusMessage = second;
+    if (reason !== undefined) this.raw.statusMessage = reason;
     else if (!this.isHttp2) this.raw.statusMessage ||= STATUS_CODES[this.raw.statusCode];
-    const headers = typeof second === 'string' ? third : (second ?? third);
-    this.whole = this.isHttp2 || this.hasHeaders ? undefined : wholeHead(headers);
-    if (this.whole === undefined) this.setHeaders(headers);
-    this.commit();
+    const headers = givenHeaders(args);
+    const head = this.isBare ? this.wholeHead(headers) : undefined;
+    if (head === undefined) this.setHeaders(headers);
+    this.commit(head);
+    this.givenReason = reason;
     this.headBy = 'writeHead';
     if (this.passing) this.sendHead();
   }
@@ -113,16 +117,21 @@ export class HeldAnswer extends Answer implements Interception {
     }
   }
 
-  private commit(): void {
+  private commit(head?: WholeHead): void {
     if (this.committed) return;
+    this.assertStatusLine();
+    this.wholeHeaders = head?.headers;
+    this.headers = head?.byName ?? this.original.getHeaders.call(this.raw);
+    this.commitTo(Number(this.raw.statusCode), this.reasonNow);
+  }
+
+  /** Node's own check comes when the head is sent, too late for whoever set them: let it throw now. */
+  private assertStatusLine(): void {
     const { statusCode } = this.raw;
     const reason = this.reasonNow;
-    // Node's own check comes when the head is sent, too late for whoever set them: let it throw now.
     if (!(statusCode >= 100 && statusCode <= 999) || (reason && INVALID_REASON.test(reason))) {
       this.original.writeHead.call(this.raw, statusCode);
     }
-    this.headers = this.whole ?? this.original.getHeaders.call(this.raw);
-    this.commitTo(Number(statusCode), reason);
   }
 
   protected override header(lowerName: string): HeaderValue {
@@ -130,18 +139,28 @@ export class HeldAnswer extends Answer implements Interception {
   }
 
   protected override headerNames(): readonly string[] {
-    return this.whole === undefined ? headerNames(this.raw, this.original) : Object.keys(this.whole);
+    return this.wholeHeaders ? Object.keys(this.wholeHeaders) : headerNames(this.raw, this.original);
   }
 
-  private get hasHeaders(): boolean {
-    for (const _name in this.original.getHeaders.call(this.raw)) return true;
-    return false;
+  /** Whether Node would take the headers of `writeHead` as they are: a response that has some of its own gets all of them set. */
+  private get isBare(): boolean {
+    if (this.isHttp2) return false;
+    for (const _name in this.original.getHeaders.call(this.raw)) return false;
+    return true;
+  }
+
+  /** As Node does, it refuses what it cannot send before it has taken any of it. */
+  private wholeHead(headers: unknown): WholeHead | undefined {
+    this.assertStatusLine();
+    const head = wholeHeadOf(headers);
+    if (head === undefined) assertHeaders(headerEntries(this.raw, headers));
+    return head;
   }
 
   /** Each replaces the one that was set before. */
   private setHeaders(headers: unknown): void {
     for (const [name, value] of headerEntries(this.raw, headers)) {
-      this.original.setHeader.call(this.raw, name, value as string);
+      this.original.setHeader.call(this.raw, name, unchanging(value) as string);
     }
   }
 
@@ -184,10 +203,8 @@ export class HeldAnswer extends Answer implements Interception {
 
   /** Whether Node would write another head if it were given the body in one piece. */
   private get mustKeepParts(): boolean {
-    return (
-      this.first?.isLast === false &&
-      (this.isHeadUtf8 || (this.headBy === undefined && mustWriteApart(this.raw)))
-    );
+    if (this.first?.isLast !== false || this.headBy === 'flushHeaders') return false;
+    return this.isHeadUtf8 || (this.headBy === undefined && mustWriteApart(this.raw));
   }
 
   private sendWhole(): void {
@@ -240,28 +257,12 @@ export class HeldAnswer extends Answer implements Interception {
 
   /** Where the application has written the head before the body, so that Node makes the same of both. */
   private sendHead(): void {
+    if (this.headBy === 'writeHead' || this.wholeHeaders !== undefined) {
+      const args: unknown[] = [this.status];
+      if (this.givenReason !== undefined) args.push(this.givenReason);
+      if (this.wholeHeaders !== undefined) args.push(this.wholeHeaders);
+      this.original.writeHead.apply(this.raw, args);
+    }
     if (this.headBy === 'flushHeaders') this.original.flushHeaders.call(this.raw);
-    if (this.headBy !== 'writeHead') return;
-    const args: unknown[] = this.reason === undefined ? [this.status] : [this.status, this.reason];
-    if (this.whole !== undefined) args.push(this.whole);
-    this.original.writeHead.apply(this.raw, args);
   }
-}
-
-/**
- * A copy of a head with names in lower case, such as Fastify's: setting its headers one by one, and asking for them again, costs as
- * much as all the rest of holding an answer back. `undefined` for what is given in another form.
- *
- * @throws as `setHeader` does, where Node would refuse to send it
- */
-function wholeHead(headers: unknown): OutgoingHttpHeaders | undefined {
-  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return undefined;
-  const head = Object.create(null) as OutgoingHttpHeaders;
-  for (const [name, value] of Object.entries(headers as OutgoingHttpHeaders)) {
-    if (headerName(name).lower !== name) return undefined;
-    validateHeaderName(name);
-    validateHeaderValue(name, value as string);
-    head[name] = Array.isArray(value) ? value.slice() : value;
-  }
-  return head;
 }

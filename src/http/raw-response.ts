@@ -114,6 +114,11 @@ export function isBeyondAscii(header: string | number | readonly string[] | null
   return header !== undefined && /[\u0080-\uffff]/.test(String(header));
 }
 
+/** The headers among the arguments of `writeHead(status, reason?, headers?)`. */
+export function givenHeaders([, second, third]: readonly unknown[]): unknown {
+  return third ?? (typeof second === 'string' ? undefined : second);
+}
+
 /** The headers of `writeHead`: an object, a flat array, or an array of pairs, in which a name may come more than once. */
 export function headerEntries(
   raw: RawResponse,

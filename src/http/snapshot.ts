@@ -5,6 +5,11 @@ import { isBeyondAscii } from './raw-response';
 
 export type HeaderValue = number | string | readonly string[] | null | undefined;
 
+/** The value as it is now: a list may be changed after Node has made a text of it. */
+export function unchanging(value: unknown): HeaderValue {
+  return Array.isArray(value) ? (value.slice() as string[]) : (value as HeaderValue);
+}
+
 /** What is known of an answer once its last byte was written. */
 export interface FinishedAnswer {
   readonly status: number;
@@ -57,7 +62,7 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
   for (const name of names) {
     const { lower, isNeverStored } = headerName(name);
     const value = valueOf(lower);
-    if (value === undefined || value === null) continue;
+    if (value === undefined) continue;
     const earlier = before[lower];
     if (earlier !== undefined) keptOfBefore++;
     const wanted = only === undefined ? !sameValue(earlier, value) : only.has(lower);
@@ -74,7 +79,7 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
 
 function removedHeaders({ before, names, valueOf }: FinishedAnswer): OutcomeHeader[] {
   const present = names.map(name => headerName(name).lower);
-  const kept = new Set(present.filter(lower => valueOf(lower) != null));
+  const kept = new Set(present.filter(lower => valueOf(lower) !== undefined));
   return Object.keys(before)
     .filter(name => !kept.has(name) && before[name] !== undefined && !headerName(name).isNeverStored)
     .map(name => [name, null] as const);
@@ -88,7 +93,7 @@ function describedLength({ isHead, status, valueOf }: FinishedAnswer): string | 
 }
 
 function textOf(
-  value: NonNullable<HeaderValue>,
+  value: Exclude<HeaderValue, undefined>,
   lower: string,
   head: () => HeadWriting,
 ): string | readonly string[] {

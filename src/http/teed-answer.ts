@@ -1,8 +1,8 @@
 import { after } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments } from './answer';
 import type { Interception } from './intercepted-response';
-import { headerEntries, headerNames, type RawResponse } from './raw-response';
-import type { HeaderValue } from './snapshot';
+import { givenHeaders, headerEntries, headerNames, type RawResponse } from './raw-response';
+import { unchanging, type HeaderValue } from './snapshot';
 
 /** An answer that goes to the client as it comes, while a copy is kept. */
 export class TeedAnswer extends Answer implements Interception {
@@ -18,7 +18,7 @@ export class TeedAnswer extends Answer implements Interception {
   }
 
   writeHead(args: readonly unknown[]): void {
-    const before = this.committed ? undefined : headOf(this.raw, args.find(isObject));
+    const before = this.committed ? undefined : headOf(this.raw, givenHeaders(args));
     this.original.writeHead.apply(this.raw, [...args]);
     // On HTTP/2, Node does not even note the status once the client has gone.
     if (!this.committed && this.isHttp2) this.raw.statusCode = Number(args[0]) | 0;
@@ -98,14 +98,10 @@ export class TeedAnswer extends Answer implements Interception {
 }
 
 /** All headers of a response, and those that are given to `writeHead` alone: Node does not remember them. */
-function headOf(raw: RawResponse, added?: object): Map<string, readonly [string, HeaderValue]> {
+function headOf(raw: RawResponse, added?: unknown): Map<string, readonly [string, HeaderValue]> {
   const head = new Map<string, readonly [string, HeaderValue]>();
   for (const name of headerNames(raw)) head.set(name.toLowerCase(), [name, raw.getHeader(name)]);
   for (const [name, value] of headerEntries(raw, added))
-    head.set(name.toLowerCase(), [name, value as HeaderValue]);
+    head.set(name.toLowerCase(), [name, unchanging(value)]);
   return head;
-}
-
-function isObject(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
 }

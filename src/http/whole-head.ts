@@ -1,0 +1,51 @@
+import { validateHeaderName, validateHeaderValue, type OutgoingHttpHeaders } from 'node:http';
+import { headerName } from './headers';
+
+/** Headers that `writeHead` was given all at once. */
+export interface WholeHead {
+  /** As they were given, in a copy. */
+  readonly headers: OutgoingHttpHeaders;
+  /** By lower-case name. */
+  readonly byName: OutgoingHttpHeaders;
+}
+
+/** A token (RFC 9110, 5.6.2). */
+const PLAIN_NAME = /^[\w!#$%&'*+.^`|~-]+$/;
+const PLAIN_VALUE = /^[\t\x20-\x7e]*$/;
+
+/**
+ * The head that Node can be given as it is when it is sent, as Fastify gives it: setting its headers one by one, and asking for them
+ * again, costs as much as all the rest of holding an answer back. `undefined` for what is given in another form, twice, or with more than
+ * printable ASCII.
+ */
+export function wholeHeadOf(given: unknown): WholeHead | undefined {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) return undefined;
+  const headers = { ...(given as OutgoingHttpHeaders) };
+  const byName = Object.create(null) as OutgoingHttpHeaders;
+  for (const name of Object.keys(headers)) {
+    const { lower } = headerName(name);
+    const value = plainValue(headers[name]);
+    if (value === undefined || lower in byName || !PLAIN_NAME.test(name)) return undefined;
+    headers[name] = value;
+    byName[lower] = value;
+  }
+  return { headers, byName };
+}
+
+function plainValue(value: unknown): string | number | string[] | undefined {
+  if (Array.isArray(value)) return value.every(isPlain) ? value.slice() : undefined;
+  return isPlain(value) ? value : undefined;
+}
+
+function isPlain(value: unknown): value is string {
+  return typeof value === 'number' || (typeof value === 'string' && PLAIN_VALUE.test(value));
+}
+
+/** @throws as Node does, where one of the headers cannot be sent */
+export function assertHeaders(headers: Iterable<readonly [name: string, value: unknown]>): void {
+  for (const [name, value] of headers) {
+    validateHeaderName(name);
+    for (const item of Array.isArray(value) ? (value as unknown[]) : [value])
+      validateHeaderValue(name, item as string);
+  }
+}
