@@ -34,11 +34,15 @@ export const ROW_FORMAT = RECORD_FORMAT;
 /** What readers take of a row, in the order in which it is replied: half as many strings as names with values. */
 export const READ_FIELDS = ['v', 's', 'f', 'o', 'c', 'h', 'b', 'r', 'k', 'w'] as const;
 
-const READ_ROW = `redis.call('HMGET', KEYS[1], '${READ_FIELDS.join("', '")}')`;
+const READ_NAMES = `'${READ_FIELDS.join("', '")}'`;
+
+/** Behind the fields that are replied. */
+const TOKEN = READ_FIELDS.length + 1;
+const STATE = READ_FIELDS.indexOf('s') + 1;
 
 /** KEYS[1] the row. Reply: {PTTL, READ_FIELDS}; PTTL is -2 where there is no row. */
 const READ = `
-return {redis.call('PTTL', KEYS[1]), ${READ_ROW}}`;
+return {redis.call('PTTL', KEYS[1]), redis.call('HMGET', KEYS[1], ${READ_NAMES})}`;
 
 /**
  * KEYS[1] the row; ARGV: token, fingerprint, leaseMs, holdMs (field o), format (field v).
@@ -49,8 +53,11 @@ local lease, hold = tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (lease and lease >= 1 and hold and hold >= 0 and ARGV[5]) then return redis.error_reply('ERR wrong arguments') end
 local left = redis.call('PTTL', KEYS[1])
 if left > 0 or left == -1 then
-  local row = redis.call('HMGET', KEYS[1], 't', 's')
-  if row[1] ~= ARGV[1] or row[2] ~= 'p' then return {left, ${READ_ROW}} end
+  local row = redis.call('HMGET', KEYS[1], ${READ_NAMES}, 't')
+  if row[${TOKEN}] ~= ARGV[1] or row[${STATE}] ~= 'p' then
+    row[${TOKEN}] = nil
+    return {left, row}
+  end
   redis.call('PEXPIRE', KEYS[1], lease + hold)
   redis.call('HSET', KEYS[1], 'o', ARGV[4])
   return false
