@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { KeyIndex, NONE } from '../src/storage/memory.index';
+import { KeyIndex, NONE } from '../src/storage/memory.key-index';
 
 /** An index over rows whose keys are known here. */
 function setUp(): { index: KeyIndex; keys: Map<number, string> } {

@@ -1,5 +1,5 @@
 import { OutcomeMemory } from './memory.outcomes';
-import { NONE } from './memory.index';
+import { NONE } from './memory.key-index';
 import { COMPLETED, type RowTable } from './memory.rows';
 
 /** The rows of one duration, the next to expire first. */

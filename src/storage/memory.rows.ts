@@ -1,4 +1,4 @@
-import { KeyIndex, NONE } from './memory.index';
+import { KeyIndex, NONE } from './memory.key-index';
 import type { OutcomeHeader } from './storage';
 
 /** Of a row that is not in use. */

@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { IdempotencyConfigurationError, StorageUnavailableError } from '../idempotency.errors';
 import { durationMs } from './duration';
-import { NONE } from './memory.index';
+import { NONE } from './memory.key-index';
 import { Lanes } from './memory.lanes';
 import {
   claimBytes,
