@@ -70,11 +70,6 @@ class ProtectedController {
     return receipt(payment);
   }
 
-  @Post('unmarked')
-  async unmarked(@Body() payment: unknown): Promise<object> {
-    return receipt(payment);
-  }
-
   @Post('held')
   @Idempotent()
   async held(@Body() payment: unknown): Promise<object> {
@@ -93,6 +88,21 @@ class ProtectedController {
   @Idempotent({ whenInProgress: { wait: '10s' } })
   async slowAndWaitedFor(@Body() payment: unknown): Promise<object> {
     await setTimeout(SLOW_MS);
+    return receipt(payment);
+  }
+}
+
+/** The unmarked route comes first, as in the baseline: Express asks one route after the other. */
+@Controller()
+class MixedController {
+  @Post('payments')
+  async pay(@Body() payment: unknown): Promise<object> {
+    return receipt(payment);
+  }
+
+  @Post('marked')
+  @Idempotent()
+  async marked(@Body() payment: unknown): Promise<object> {
     return receipt(payment);
   }
 }
@@ -133,6 +143,13 @@ export function hgetallApplication(redis: Redis, key: string): DynamicModule {
 @Module({ controllers: [ProtectedController] })
 class ProtectedApplication {}
 
+@Module({ controllers: [MixedController] })
+class MixedApplication {}
+
 export function protectedApplication(options: IdempotencyModuleOptions): DynamicModule {
   return { module: ProtectedApplication, imports: [IdempotencyModule.forRoot({ scope: false, ...options })] };
+}
+
+export function mixedApplication(options: IdempotencyModuleOptions): DynamicModule {
+  return { ...protectedApplication(options), module: MixedApplication };
 }

@@ -8,6 +8,7 @@ import {
   BaselineApplication,
   gate,
   hgetallApplication,
+  mixedApplication,
   NoopApplication,
   protectedApplication,
 } from './applications';
@@ -16,7 +17,8 @@ import { receipt } from './payments';
 import { Profiler } from './profiler';
 
 /** The applications of the server, each on a port of its own. */
-export type ApplicationName = 'baseline' | 'noop' | 'answered' | 'memory' | 'redis' | 'near' | 'hgetall';
+export type ApplicationName =
+  'baseline' | 'noop' | 'answered' | 'mixed' | 'memory' | 'redis' | 'near' | 'hgetall';
 
 export interface ServerInput {
   readonly platform: Platform;
@@ -41,6 +43,7 @@ async function start({ platform, redisUrl, prefix }: ServerInput): Promise<Ports
     ['baseline', BaselineApplication],
     ['noop', NoopApplication],
     ['answered', AnsweredApplication],
+    ['mixed', mixedApplication({ storage: new MemoryStorage(ROOMY), ttl: TTL })],
     ['memory', protectedApplication({ storage: new MemoryStorage(ROOMY), ttl: TTL })],
   ];
   if (redisUrl !== undefined) {
