@@ -150,7 +150,9 @@ function methodsOf(overlay: Overlay): Methods {
   };
 }
 
-function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResponse> {
+type Accessors = Readonly<Record<AccessorName, PropertyDescriptor>>;
+
+function accessorsOf(overlay: Overlay): Accessors & ThisType<RawResponse> {
   return {
     headersSent: {
       configurable: true,
@@ -166,6 +168,12 @@ function accessorsOf(overlay: Overlay): PropertyDescriptorMap & ThisType<RawResp
       },
     },
   };
+}
+
+/** One by one: for both at once, by `defineProperties`, V8 takes four times as long. */
+function defineAccessors(target: RawResponse, { headersSent, writableEnded }: Accessors): void {
+  Object.defineProperty(target, 'headersSent', headersSent);
+  Object.defineProperty(target, 'writableEnded', writableEnded);
 }
 
 /** A handler may answer after its client has gone, and one that never does must not be kept for good. */
@@ -209,7 +217,7 @@ function keepOnResponse(raw: InterceptedResponse, interception: Interception): v
   methods.addTrailers = OWN_METHODS.addTrailers;
   methods.destroy = OWN_METHODS.destroy;
   methods.emit = OWN_METHODS.emit;
-  Object.defineProperties(raw, OWN_ACCESSORS);
+  defineAccessors(raw, OWN_ACCESSORS);
 }
 
 function ownInterception(raw: InterceptedResponse): Interception {
@@ -290,7 +298,7 @@ function overlayPrototype(prototype: RawResponse): RawResponse {
   };
   originals.set(prototype, original);
   Object.assign(prototype, methodsOf(overlay));
-  Object.defineProperties(prototype, accessorsOf(overlay));
+  defineAccessors(prototype, accessorsOf(overlay));
   return original;
 }
 
