@@ -39,8 +39,8 @@ export class OutcomeMemory {
 
     this.#headers = copyHeaders(headers, this.#headers);
     rows.setHeaders(row, this.#headers);
-    if (text !== '') rows.moveText(row, slab, start);
     rows.setBody(row, slab, start + text.length, body.byteLength);
+    if (text !== '') rows.moveText(row, start);
   }
 
   /** Lets go of what was shared; rows that still refer to it keep it. */

@@ -194,19 +194,18 @@ export class RowTable {
 
   /** Key, token and fingerprint as one text for a slab; `''` where they stay strings, for characters that take more than a byte. */
   slabText(row: number): string {
-    const texts = this.#texts(row);
-    const text = texts === undefined ? '' : texts.key + texts.token + texts.fingerprint;
+    const { key, token, fingerprint } = this.#texts(row)!;
+    const text = key + token + fingerprint;
     return BEYOND_ONE_BYTE.test(text) ? '' : text;
   }
 
-  /** From now on the row's text lies in the slab; directly behind it, `setBody` has to say, lies the body. */
-  moveText(row: number, slab: Buffer, start: number): void {
+  /** From now on the row's text is the one that lies in the slab of its body, directly before it. */
+  moveText(row: number, start: number): void {
     const { key, token } = this.#texts(row)!;
     const number = row * NUMBERS;
     this.#numbers[number + KEY_START] = start;
     this.#numbers[number + TOKEN_START] = start + key.length;
     this.#numbers[number + FINGERPRINT_START] = start + key.length + token.length;
-    this.#values[row * VALUES + SLAB] = slab;
     this.#values[row * VALUES + TEXTS] = undefined;
   }
 

@@ -36,7 +36,7 @@ export const READ_FIELDS = ['v', 's', 'f', 'o', 'c', 'h', 'b', 'r', 'k', 'w'] as
 
 const READ_NAMES = `'${READ_FIELDS.join("', '")}'`;
 
-/** Behind the fields that are replied. */
+/** Where CREATE finds token and state of the row in the way, counted from 1 as Lua does: the token is read behind what is replied. */
 const TOKEN = READ_FIELDS.length + 1;
 const STATE = READ_FIELDS.indexOf('s') + 1;
 
