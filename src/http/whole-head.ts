@@ -1,5 +1,6 @@
 import { validateHeaderName, validateHeaderValue, type OutgoingHttpHeaders } from 'node:http';
 import { headerName } from './headers';
+import { unchanging } from './snapshot';
 
 /** Headers that `writeHead` was given all at once. */
 export interface WholeHead {
@@ -24,20 +25,19 @@ export function wholeHeadOf(given: unknown): WholeHead | undefined {
   const byName = Object.create(null) as OutgoingHttpHeaders;
   for (const name of Object.keys(headers)) {
     const { lower } = headerName(name);
-    const value = plainValue(headers[name]);
-    if (value === undefined || lower in byName || !PLAIN_NAME.test(name)) return undefined;
+    const value = unchanging(headers[name]);
+    if (!isPlain(value) || lower in byName || !PLAIN_NAME.test(name)) return undefined;
     headers[name] = value;
     byName[lower] = value;
   }
   return { headers, byName };
 }
 
-function plainValue(value: unknown): string | number | string[] | undefined {
-  if (Array.isArray(value)) return value.every(isPlain) ? value.slice() : undefined;
-  return isPlain(value) ? value : undefined;
+function isPlain(value: unknown): value is string | number | string[] {
+  return Array.isArray(value) ? value.every(isPlainItem) : isPlainItem(value);
 }
 
-function isPlain(value: unknown): value is string {
+function isPlainItem(value: unknown): boolean {
   return typeof value === 'number' || (typeof value === 'string' && PLAIN_VALUE.test(value));
 }
 
