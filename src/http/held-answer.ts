@@ -2,7 +2,7 @@ import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import { after, proceed, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined } from './answer';
-import { headersSentError, type Interception } from './intercepted-response';
+import { headersSentError, type Interception } from './response-overlay';
 import { givenHeaders, headerEntries, headerNames, mustWriteApart } from './raw-response';
 import { unchanging, type HeaderValue } from './snapshot';
 import { assertHeaders, wholeHeadOf, type WholeHead } from './whole-head';

@@ -1,6 +1,6 @@
 import { after } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments } from './answer';
-import type { Interception } from './intercepted-response';
+import type { Interception } from './response-overlay';
 import { givenHeaders, headerEntries, headerNames, type RawResponse } from './raw-response';
 import { unchanging, type HeaderValue } from './snapshot';
 
