@@ -5,12 +5,12 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { integer, readArguments, text } from './support/arguments';
 import { budget, budgetLines, type Budget } from './support/budget';
+import { build } from './support/build';
 import { describeMachine, machineLine } from './support/machine';
 import { Progress } from './support/progress';
 import { writeReport } from './support/report';
 import { pairedRatio, spreadOf, type Spread } from './support/statistics';
 import { print, table } from './support/table';
-import { transpile } from './support/transpile';
 
 const options = readArguments(
   'bench/import.bench.ts',
@@ -41,7 +41,7 @@ interface Probe {
 async function main(): Promise<void> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'nestjs-idempotency-import-'));
   try {
-    await transpile(path.join(ROOT, 'src'), path.join(folder, 'dist'));
+    await build(path.join(folder, 'dist'));
     await symlink(path.join(ROOT, 'node_modules'), path.join(folder, 'node_modules'));
     const probes = await runProbes(folder);
     show(probes);

@@ -6,6 +6,7 @@ import type { RivalReady, RivalServerInput } from './rivals/server';
 import type { Platform } from './server/listen';
 import { integer, listOf, namedPaths, oneOf, readArguments, text, type NamedPath } from './support/arguments';
 import { budgetLines } from './support/budget';
+import { build } from './support/build';
 import { Child } from './support/child';
 import { describeMachine, machineLine } from './support/machine';
 import {
@@ -35,7 +36,6 @@ import {
 } from './support/rival-scenarios';
 import { printComparisons, printRivals } from './support/rival-tables';
 import { print } from './support/table';
-import { transpile } from './support/transpile';
 
 const FOLDER = path.join(__dirname, 'rivals');
 
@@ -79,7 +79,7 @@ async function main(): Promise<void> {
   const absent = contestants.find(each => !existsSync(each.path));
   if (absent) throw new Error(`Expected --rival ${absent.name} to name a file, got ${absent.path}.`);
   await rm(path.join(FOLDER, 'dist'), { recursive: true, force: true });
-  await transpile(path.join(__dirname, '../src'), path.join(FOLDER, 'dist'));
+  await build(path.join(FOLDER, 'dist'));
   const redisUrl = options['redis-url'];
   const redis = redisUrl === undefined ? undefined : await connectRedis(redisUrl);
   print(machineLine(machine));
