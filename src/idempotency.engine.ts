@@ -21,7 +21,7 @@ import {
 } from './idempotency.errors';
 import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
 import type { ModuleSettings } from './idempotency.settings';
-import { after, proceed, recover, type MaybePromise } from './maybe-promise';
+import { after, isPromise, type MaybePromise } from './maybe-promise';
 import type { IdempotencyRecord, IdempotencyStorage, Outcome } from './storage/storage';
 
 /** What to do with a request, once its key is decided. */
@@ -73,14 +73,19 @@ export class IdempotencyEngine implements EngineParts {
 
   /** Decides the plan's key in one round trip, then executes or replays. Fails with an `IdempotencyError` otherwise. */
   run<T>(plan: RequestPlan, execution: Execution<T>): MaybePromise<T> {
-    return proceed(
-      () => (plan.settings.waitMs > 0 ? this.decideOrWait(plan) : this.decide(plan)),
-      decided => this.carryOut(plan, decided, execution),
-      error => {
-        this.reportRefusal(plan, error);
-        throw error;
-      },
-    );
+    let decided: MaybePromise<Verdict>;
+    try {
+      decided = plan.settings.waitMs > 0 ? this.decideOrWait(plan) : this.decide(plan);
+    } catch (error) {
+      return this.fail(plan, error);
+    }
+    if (decided instanceof Claim) return execute(decided, execution);
+    return isPromise(decided)
+      ? decided.then(
+          verdict => this.carryOut(plan, verdict, execution),
+          error => this.fail(plan, error),
+        )
+      : this.carryOut(plan, decided, execution);
   }
 
   private carryOut<T>(plan: RequestPlan, decided: Verdict, execution: Execution<T>): MaybePromise<T> {
@@ -95,11 +100,19 @@ export class IdempotencyEngine implements EngineParts {
   }
 
   private decide(plan: RequestPlan): MaybePromise<Verdict> {
-    return proceed(
-      () => this.claimOrRead(plan),
-      found => (found instanceof Claim ? found : this.answerNow(plan, found)),
-      error => this.withoutStorage(plan, error),
-    );
+    let found: MaybePromise<Claim | IdempotencyRecord>;
+    try {
+      found = this.claimOrRead(plan);
+    } catch (error) {
+      return this.withoutStorage(plan, error);
+    }
+    if (found instanceof Claim) return found;
+    return isPromise(found)
+      ? found.then(
+          result => (result instanceof Claim ? result : this.answerNow(plan, result)),
+          error => this.withoutStorage(plan, error),
+        )
+      : this.answerNow(plan, found);
   }
 
   /** The same where duplicates wait for the first request. */
@@ -139,23 +152,28 @@ export class IdempotencyEngine implements EngineParts {
     const claim = { token, fingerprint, leaseMs, onLapse, ttlMs };
     const record = new OwnedRecord(this.storage, this.calls, recordKey, claim);
     const sentAt = now();
-    return proceed(
-      () => record.create(),
-      inTheWay => {
-        this.unstored.storageIsBack();
-        if (inTheWay !== undefined) return inTheWay;
-        this.emit('claimed', plan);
-        return new Claim(this, plan, record, sentAt);
-      },
-      error => {
-        this.reportStorageError('create', plan, error);
-        throw this.refusal(error, record);
-      },
-    );
+    const decide = (inTheWay: IdempotencyRecord | undefined) => {
+      this.unstored.storageIsBack();
+      if (inTheWay !== undefined) return inTheWay;
+      this.emit('claimed', plan);
+      return new Claim(this, plan, record, sentAt);
+    };
+    let inTheWay: MaybePromise<IdempotencyRecord | undefined>;
+    try {
+      inTheWay = record.create();
+    } catch (error) {
+      throw this.refusal(error, record, plan);
+    }
+    return isPromise(inTheWay)
+      ? inTheWay.then(decide, error => {
+          throw this.refusal(error, record, plan);
+        })
+      : decide(inTheWay);
   }
 
   /** Whatever a storage throws before the run, the handler does not run. */
-  private refusal(error: unknown, record: OwnedRecord): IdempotencyError {
+  private refusal(error: unknown, record: OwnedRecord, plan: RequestPlan): IdempotencyError {
+    this.reportStorageError('create', plan, error);
     if (error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError) return error;
     if (!(error instanceof StorageUnavailableError)) {
       return new StorageUnavailableError({ cause: error, isReachable: true });
@@ -206,6 +224,11 @@ export class IdempotencyEngine implements EngineParts {
       forgetClient?.();
       this.emit('waited', plan, { durationMs: now() - startedAt });
     }
+  }
+
+  private fail(plan: RequestPlan, error: unknown): never {
+    this.reportRefusal(plan, error);
+    throw error;
   }
 
   private reportRefusal(plan: RequestPlan, error: unknown): void {
@@ -266,14 +289,19 @@ export class IdempotencyEngine implements EngineParts {
 }
 
 function execute<T>(claim: Claim, execution: Execution<T>): MaybePromise<T> {
-  return recover(
-    () => execution.execute(claim),
-    async error => {
-      // What fails before a handler could begin must not leave a claim behind. A claim is settled once.
-      await claim.settle(RELEASE);
-      throw error;
-    },
-  );
+  let result: MaybePromise<T>;
+  try {
+    result = execution.execute(claim);
+  } catch (error) {
+    return giveUp(claim, error);
+  }
+  return isPromise(result) ? result.catch(error => giveUp(claim, error)) : result;
+}
+
+/** What fails before a handler could begin must not leave a claim behind. A claim is settled once. */
+async function giveUp(claim: Claim, error: unknown): Promise<never> {
+  await claim.settle(RELEASE);
+  throw error;
 }
 
 /** Only where nothing is known of the key: the storage cannot be reached, and the claim was not made. */

@@ -18,7 +18,7 @@ import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { after, recover, type MaybePromise } from './maybe-promise';
+import { isPromise, type MaybePromise } from './maybe-promise';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue, valueOf } from './value/value-run';
 
@@ -45,23 +45,32 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     const exchange = new HttpExchange(this, route, context, next);
     const mark = attemptOf(exchange.request);
     if (mark !== undefined) return actOnce(mark, next);
-    return recover(
-      () => this.protect(exchange),
-      error => {
-        if (!(error instanceof IdempotencyError)) throw error;
-        this.reportInvalid(route, error);
-        return exchange.refuse(error);
-      },
-    );
+    let result: MaybePromise<Observable<unknown>>;
+    try {
+      result = this.protect(exchange);
+    } catch (error) {
+      return this.refuse(exchange, error);
+    }
+    return isPromise(result) ? result.catch(error => this.refuse(exchange, error)) : result;
   }
 
   private protect(exchange: HttpExchange): MaybePromise<Observable<unknown>> {
-    const { route } = exchange;
-    return after(route.planner.plan(exchange), plan => {
-      if (plan !== undefined) return this.engine.run(plan, exchange);
-      this.reportSkipped(route);
-      return exchange.executeUnprotected();
-    });
+    const plan = exchange.route.planner.plan(exchange);
+    return isPromise(plan)
+      ? plan.then(found => this.carryOut(found, exchange))
+      : this.carryOut(plan, exchange);
+  }
+
+  private carryOut(plan: RequestPlan | undefined, exchange: HttpExchange): MaybePromise<Observable<unknown>> {
+    if (plan !== undefined) return this.engine.run(plan, exchange);
+    this.reportSkipped(exchange.route);
+    return exchange.executeUnprotected();
+  }
+
+  private refuse(exchange: HttpExchange, error: unknown): Observable<unknown> {
+    if (!(error instanceof IdempotencyError)) throw error;
+    this.reportInvalid(exchange.route, error);
+    return exchange.refuse(error);
   }
 
   /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a JSON array. */

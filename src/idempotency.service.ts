@@ -141,7 +141,7 @@ export class IdempotencyService {
   async delete(name: RecordName): Promise<boolean> {
     const { calls, storage } = this.engine;
     const recordKey = this.recordKey(name);
-    return calls.within(() => storage.delete(recordKey));
+    return calls.within(storage.delete(recordKey));
   }
 
   /** `keyFormat` is what clients are asked for; a job's key is the application's own. */
@@ -168,7 +168,7 @@ export class IdempotencyService {
 
   private async read(recordKey: string): Promise<IdempotencyRecord | undefined> {
     const { calls, storage } = this.engine;
-    return calls.within(() => storage.get(recordKey));
+    return calls.within(storage.get(recordKey));
   }
 
   private ttlOf({ ttl }: ResolvedOutcome): number {
@@ -187,14 +187,13 @@ export class IdempotencyService {
       completion: settled.outcome,
       ttlMs: settled.ttlMs,
     };
-    return calls.within(() => {
-      if (storage.resolve === undefined) {
-        throw new IdempotencyConfigurationError(
-          'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
-        );
-      }
-      return storage.resolve(recordKey, force === true ? ['held', 'in-progress'] : ['held'], resolution);
-    });
+    if (storage.resolve === undefined) {
+      throw new IdempotencyConfigurationError(
+        'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
+      );
+    }
+    const states = force === true ? (['held', 'in-progress'] as const) : (['held'] as const);
+    return calls.within(storage.resolve(recordKey, states, resolution));
   }
 
   private recordKey(name: RecordName): string {

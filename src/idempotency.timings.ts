@@ -15,12 +15,9 @@ export const STORAGE_CHANNEL = 'nestjs-idempotency:storage';
 
 const timings = channel(STORAGE_CHANNEL);
 
-/** The same call, timed for those who listen; while nobody does, the call itself. */
-export function timed<T>(
-  operation: keyof IdempotencyStorage,
-  call: () => MaybePromise<T>,
-): () => MaybePromise<T> {
-  return timings.hasSubscribers ? () => timeCall(operation, call) : call;
+/** What the call returns; it is timed for those who listen. */
+export function timed<T>(operation: keyof IdempotencyStorage, call: () => MaybePromise<T>): MaybePromise<T> {
+  return timings.hasSubscribers ? timeCall(operation, call) : call();
 }
 
 function timeCall<T>(operation: keyof IdempotencyStorage, call: () => MaybePromise<T>): MaybePromise<T> {

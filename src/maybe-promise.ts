@@ -14,25 +14,16 @@ export function after<T, N>(value: MaybePromise<T>, next: (value: T) => MaybePro
   return isPromise(value) ? value.then(next) : next(value);
 }
 
-/** `promise.then(next, failed)` in the same way. What `call` throws goes to `failed`, as if its promise were rejected. */
-export function proceed<T, N, F>(
+/** `promise.catch(failed)` in the same way. What `call` throws goes to `failed`, as if its promise were rejected. */
+export function recover<T, F>(
   call: () => MaybePromise<T>,
-  next: (value: T) => MaybePromise<N>,
   failed: (error: unknown) => MaybePromise<F>,
-): MaybePromise<N | F> {
+): MaybePromise<T | F> {
   let value: MaybePromise<T>;
   try {
     value = call();
   } catch (error) {
     return failed(error);
   }
-  return isPromise(value) ? value.then(next, failed) : next(value);
-}
-
-/** `promise.catch(failed)` in the same way. */
-export function recover<T, F>(
-  call: () => MaybePromise<T>,
-  failed: (error: unknown) => MaybePromise<F>,
-): MaybePromise<T | F> {
-  return proceed<T, T, F>(call, value => value, failed);
+  return isPromise(value) ? value.catch(failed) : value;
 }

@@ -1,4 +1,4 @@
-import { after, isPromise, proceed, recover, type MaybePromise } from '../src/maybe-promise';
+import { after, recover } from '../src/maybe-promise';
 
 const double = (value: number) => value * 2;
 const describeError = (error: unknown) => `failed: ${(error as Error).message}`;
@@ -17,25 +17,6 @@ describe('after()', () => {
 
   it.each([null, undefined, 0, '', { then: 'no function' }])('takes %p for a value', value => {
     expect(after<unknown, unknown>(value, same => same)).toBe(value);
-  });
-});
-
-describe('proceed()', () => {
-  it.each<[string, boolean, () => MaybePromise<number>, unknown]>([
-    ['a value', false, () => 21, 42],
-    ['a throw', false, fail, 'failed: broken'],
-    ['a promise', true, () => Promise.resolve(21), 42],
-    ['a rejection', true, () => Promise.reject(new Error('broken')), 'failed: broken'],
-  ])('does with %s what then() does, later: %p', async (_name, isLater, call, expected) => {
-    const result = proceed(call, double, describeError);
-    expect(isPromise(result)).toBe(isLater);
-    expect(await result).toBe(expected);
-  });
-
-  it('leaves to the caller what its own steps throw, as then() does', async () => {
-    expect(() => proceed(() => 21, fail, describeError)).toThrow('broken');
-    await expect(proceed(() => Promise.resolve(21), fail, describeError)).rejects.toThrow('broken');
-    expect(() => proceed(fail, double, fail)).toThrow('broken');
   });
 });
 

@@ -215,10 +215,10 @@ describe('durations', () => {
     const broken = () => {
       throw new Error('down');
     };
-    expect(timed('get', () => 1)()).toBe(1);
-    await expect(timed('create', () => Promise.resolve(2))()).resolves.toBe(2);
-    await expect(timed('create', () => Promise.reject(new Error('down')))()).rejects.toThrow('down');
-    expect(timed('release', broken)).toThrow('down');
+    expect(timed('get', () => 1)).toBe(1);
+    await expect(timed('create', () => Promise.resolve(2))).resolves.toBe(2);
+    await expect(timed('create', () => Promise.reject(new Error('down')))).rejects.toThrow('down');
+    expect(() => timed('release', broken)).toThrow('down');
     const counts = { get: [1, 0], create: [1, 1], release: [0, 1] };
     for (const [operation, [well, failed]] of Object.entries(counts)) {
       expect((await metrics.histogram(STORAGE, { operation, failed: false }))?.count ?? 0).toBe(well);
@@ -228,8 +228,8 @@ describe('durations', () => {
 
   it('are free of charge when nobody listens', () => {
     end();
-    const call = () => 1;
-    expect(timed('get', call)).toBe(call);
+    const result = Promise.resolve(1);
+    expect(timed('get', () => result)).toBe(result);
     expect([IDEMPOTENCY_CHANNEL, STORAGE_CHANNEL].map(name => channel(name).hasSubscribers)).toEqual([
       false,
       false,
@@ -352,7 +352,7 @@ describe('the dashboard', () => {
     publish({ name: 'claimed', route: ROUTE, recordKey: 'a' });
     publish({ name: 'completed', route: ROUTE, recordKey: 'a', durationMs: 1 });
     publish({ name: 'waited', route: ROUTE, recordKey: 'a', durationMs: 1 });
-    void timed('get', () => 1)();
+    void timed('get', () => 1);
     const asked = new Set(
       expressions.flatMap(expression => expression.match(/nestjs_idempotency_\w+/g) ?? []),
     );

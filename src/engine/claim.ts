@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
-import { proceed, type MaybePromise } from '../maybe-promise';
+import { isPromise, type MaybePromise } from '../maybe-promise';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
@@ -162,17 +162,28 @@ export class Claim implements Beating {
     this.phase = 'settled';
     this.overAt = now();
     this.nextBeatAt = Infinity;
-    // Only at the end: a closing application waits for those that the heartbeat knows.
-    const leave = () => this.parts.heartbeat.remove(this);
-    if (wasTaken) return leave();
-    return proceed(
-      () => this.carryOut(decision),
-      leave,
-      error => {
-        this.parts.reportStorageError('complete', this.plan, error);
-        leave();
-      },
+    if (wasTaken) return this.leave();
+    let done: MaybePromise<void>;
+    try {
+      done = this.carryOut(decision);
+    } catch (error) {
+      return this.leaveUnstored(error);
+    }
+    if (done === undefined) return this.leave();
+    return done.then(
+      () => this.leave(),
+      error => this.leaveUnstored(error),
     );
+  }
+
+  /** Only at the end: a closing application waits for those that the heartbeat knows. */
+  private leave(): void {
+    this.parts.heartbeat.remove(this);
+  }
+
+  private leaveUnstored(error: unknown): void {
+    this.parts.reportStorageError('complete', this.plan, error);
+    this.leave();
   }
 
   private carryOut(decision: Decision): MaybePromise<void> {
@@ -203,15 +214,24 @@ export class Claim implements Beating {
   }
 
   private write(completion: Completion, status: number | undefined): MaybePromise<void> {
-    return proceed(
-      () => this.record.complete(completion),
-      stored => this.stored(stored, completion, status),
-      error => {
-        this.parts.reportStorageError('complete', this.plan, error);
-        if (!(error instanceof StorageUnavailableError)) return this.holdInstead(status);
-        this.storeLater(completion, status);
-      },
-    );
+    let stored: MaybePromise<boolean>;
+    try {
+      stored = this.record.complete(completion);
+    } catch (error) {
+      return this.notStored(error, completion, status);
+    }
+    return isPromise(stored)
+      ? stored.then(
+          isStored => this.stored(isStored, completion, status),
+          error => this.notStored(error, completion, status),
+        )
+      : this.stored(stored, completion, status);
+  }
+
+  private notStored(error: unknown, completion: Completion, status: number | undefined): MaybePromise<void> {
+    this.parts.reportStorageError('complete', this.plan, error);
+    if (!(error instanceof StorageUnavailableError)) return this.holdInstead(status);
+    this.storeLater(completion, status);
   }
 
   /** The storage answers and cannot store this outcome, so it never will. */

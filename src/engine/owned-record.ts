@@ -27,12 +27,10 @@ export class OwnedRecord {
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
   create(): MaybePromise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(
-      timed('create', () => storage.create(recordKey, claim)),
-      late => {
-        if (late === undefined) void this.release().catch(() => undefined);
-      },
-    );
+    const result = timed('create', () => storage.create(recordKey, claim));
+    return calls.within(result, late => {
+      if (late === undefined) void this.release().catch(() => undefined);
+    });
   }
 
   /** Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. */
@@ -54,7 +52,9 @@ export class OwnedRecord {
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
   complete(completion: Completion): MaybePromise<boolean> {
-    return after(this.tryComplete(completion), stored => stored || this.completeAgain(completion));
+    const stored = this.tryComplete(completion);
+    if (stored === true) return true;
+    return after(stored, isStored => isStored || this.completeAgain(completion));
   }
 
   async release(): Promise<boolean> {
@@ -74,18 +74,15 @@ export class OwnedRecord {
     const giveBack = (inTheWay: IdempotencyRecord | undefined) => {
       if (inTheWay === undefined && this.isGivenUp) void this.release().catch(() => undefined);
     };
-    const inTheWay = await calls.within(
-      timed('create', () => storage.create(recordKey, claim)),
-      giveBack,
-    );
+    const result = timed('create', () => storage.create(recordKey, claim));
+    const inTheWay = await calls.within(result, giveBack);
     giveBack(inTheWay);
     return inTheWay;
   }
 
   private tryComplete(completion: Completion): MaybePromise<boolean> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(
-      timed('complete', () => storage.complete(recordKey, claim.token, completion, claim.ttlMs)),
-    );
+    const { token, ttlMs } = claim;
+    return calls.within(timed('complete', () => storage.complete(recordKey, token, completion, ttlMs)));
   }
 }

@@ -27,8 +27,7 @@ export class StorageCalls {
   /**
    * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`.
    */
-  within<T>(call: () => MaybePromise<T>, late?: (result: T) => void): MaybePromise<T> {
-    const result = call();
+  within<T>(result: MaybePromise<T>, late?: (result: T) => void): MaybePromise<T> {
     return isPromise(result) ? this.watch(result, late) : result;
   }
 

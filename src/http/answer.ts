@@ -5,7 +5,7 @@ import type { Ending } from '../engine/settlement';
 import type { MaybePromise } from '../maybe-promise';
 import { codingOf, decoded } from './coding';
 import { isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
-import { isSentWithoutBody, outcomeOf, type HeaderValue, type HeadWriting } from './snapshot';
+import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
 export interface SentPayload {
@@ -38,6 +38,8 @@ export interface CaptureListener {
   onCut(final: boolean): void;
 }
 
+const NO_HEADERS = Object.freeze(Object.create(null) as HeaderValues);
+
 /** What capture by holding back and capture by copying have in common: the bytes, and what they become. */
 export abstract class Answer {
   original!: RawResponse;
@@ -49,6 +51,8 @@ export abstract class Answer {
   protected ended = false;
   protected status = 0;
   protected reason: string | undefined;
+  /** Of the head that the application has committed to. */
+  protected headers: HeaderValues = NO_HEADERS;
   protected chunks: Buffer[] = [];
   /** The first chunk as it was written: Node writes it together with the head. */
   protected first:
@@ -76,21 +80,19 @@ export abstract class Answer {
     return 'Answer of a protected request';
   }
 
-  /** A header of the head that the application has committed to. */
-  protected abstract header(lowerName: string): HeaderValue;
-
   /** Names of all headers, in their original spelling and order. */
   protected abstract headerNames(): readonly string[];
 
   /** From here on the head cannot change. */
-  protected commitTo(status: number, reason: string | undefined): void {
+  protected commitTo(status: number, reason: string | undefined, headers: HeaderValues): void {
     this.committed = true;
     this.status = status;
     this.reason = reason;
-    this.hasTrailers ||= this.header('trailer') !== undefined;
-    const declared = this.header('content-length');
+    this.headers = headers;
+    this.hasTrailers ||= headers.trailer !== undefined;
+    const declared = headers['content-length'];
     if (declared !== undefined) this.declaredLength = Number(declared);
-    if (!String(this.header('content-type') ?? '').startsWith('text/event-stream')) return;
+    if (!String(headers['content-type'] ?? '').startsWith('text/event-stream')) return;
     this.passing = true;
     void this.listener.onEnding({ kind: 'event-stream' });
   }
@@ -108,7 +110,8 @@ export abstract class Answer {
 
   /** Whether the body is known to exceed what is kept, be it that its length was announced. */
   protected get isTooLarge(): boolean {
-    return this.size > this.rules.maxBytes || (!this.isBodiless && this.declaredLength > this.rules.maxBytes);
+    const { maxBytes } = this.rules;
+    return this.size > maxBytes || (this.declaredLength > maxBytes && !this.isBodiless);
   }
 
   left(): void {
@@ -134,13 +137,13 @@ export abstract class Answer {
     const wire = joined(this.chunks);
     if (!this.isReplayable(wire)) return this.unreplayable;
     return this.sent === undefined
-      ? this.outcome(wire, codingOf(this.header('content-encoding')))
+      ? this.outcome(wire, codingOf(this.headers['content-encoding']))
       : this.endingOf(this.sent, wire);
   }
 
   private isReplayable(wire: Buffer): boolean {
     if (this.hasTrailers || this.sourceFailed || this.isTooLarge) return false;
-    return this.isBodiless || this.declaredLength === -1 || this.declaredLength === wire.length;
+    return this.declaredLength === -1 || this.declaredLength === wire.length || this.isBodiless;
   }
 
   /** Of a Fastify answer the bytes count that its handler sent, before compression and other hooks changed them. */
@@ -151,7 +154,7 @@ export abstract class Answer {
     if (bytes !== undefined) {
       return bytes.length > this.rules.maxBytes ? this.unreplayable : this.outcome(bytes, ownCoding);
     }
-    const coding = codingOf(this.header('content-encoding'));
+    const coding = codingOf(this.headers['content-encoding']);
     if (coding === ownCoding || coding === undefined || wire.length === 0)
       return this.outcome(wire, ownCoding);
     return decoded(wire, coding, this.rules.maxBytes).then(
@@ -171,7 +174,8 @@ export abstract class Answer {
       reason: this.reason,
       before: this.before,
       names: sent === undefined ? this.headerNames() : Object.keys(sent),
-      valueOf: lowerName => this.handlersHeader(lowerName),
+      headers: this.headers,
+      sent,
       body,
       coding,
       isHead: this.isHead,
@@ -189,7 +193,7 @@ export abstract class Answer {
     // Node drops the body before it is joined to the head.
     if (isSentWithoutBody({ isHead, status })) return false;
     if (first === undefined || !isUtf8Text(first.chunk, first.encoding)) return false;
-    return (first.isLast && this.headBy === undefined) || this.header('content-length') !== undefined;
+    return (first.isLast && this.headBy === undefined) || this.headers['content-length'] !== undefined;
   }
 
   private get headWriting(): HeadWriting {
@@ -200,14 +204,6 @@ export abstract class Answer {
       (this.headBy === undefined && this.first?.isLast === true && this.size > 0) ||
       (length !== -1 && length < names.indexOf('content-disposition'));
     return { isUtf8: this.isHeadUtf8, spoilsDisposition: isLengthKnown && spoilsDisposition() };
-  }
-
-  /** A header before later hooks changed it; what Fastify took out of the head did not leave. */
-  private handlersHeader(lowerName: string): HeaderValue {
-    const left = this.header(lowerName);
-    return left === undefined || lowerName === 'content-length'
-      ? left
-      : (this.sent?.headers[lowerName] ?? left);
   }
 
   private get isHead(): boolean {

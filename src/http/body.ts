@@ -19,18 +19,18 @@ const LARGE_BODY = 4096;
  * @throws BodyUnreadableError (or rejects with it) where there is a body and nobody parsed it
  */
 export function bodyPart(request: RequestView): MaybePromise<string> {
-  if (!isEmpty(request.body)) return parsedPart(request);
-  return whetherContent(request, has => (has ? parsedPart(request) : NO_BODY));
+  if (!isEmpty(request.body)) return parsedPart(request, false);
+  return whetherContent(request, has => (has ? parsedPart(request, true) : NO_BODY));
 }
 
-function parsedPart(request: RequestView): MaybePromise<string> {
+function parsedPart(request: RequestView, isEmpty: boolean): MaybePromise<string> {
   const { body, contentType } = request;
   if (typeof body === 'string' && !isJson(contentType)) return `t${taggedPart(body)}`;
   if (types.isUint8Array(body)) return `b${digestOf(body)}`;
   if (contentType.startsWith('multipart/')) {
     return after(multipartText(request, contentType), form => `m${form}`);
   }
-  if (body === undefined || isStream(body) || isUnparsedObject(request)) {
+  if (body === undefined || isStream(body) || (isEmpty && isUnparsedObject(request))) {
     throw notParsed(contentType);
   }
   return `j${jsonText(request)}`;
@@ -109,7 +109,8 @@ function isJson(contentType: string): boolean {
 
 function jsonText(request: RequestView): string {
   const { body, rawBody } = request;
-  return exactJsonText(request, rawBody) ?? canonicalJson(body, isLarge(request));
+  const exact = rawBody === undefined ? undefined : exactJsonText(request, rawBody);
+  return exact ?? canonicalJson(body, isLarge(request));
 }
 
 /** `undefined` where the parsed body tells everything. */

@@ -1,7 +1,7 @@
 import { digestOf, taggedPart } from '../digest';
 import type { DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
-import { after, type MaybePromise } from '../maybe-promise';
+import type { MaybePromise } from '../maybe-promise';
 import { bodyPart, bytesPart } from './body';
 import { canonicalJson } from './canonical';
 import { queryPart } from './query';
@@ -33,7 +33,9 @@ export function fingerprintRequest(
   const view = new RequestView(request);
   const head = headPart(view);
   const body = algorithm === 'c1' ? bodyPart(view) : bytesPart(view);
-  return after(body, part => seal(algorithm, head + part, secret));
+  return typeof body === 'string'
+    ? seal(algorithm, head + body, secret)
+    : body.then(part => seal(algorithm, head + part, secret));
 }
 
 /**

@@ -49,20 +49,38 @@ export class HttpPlanner {
    * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError (or rejects with it)
    */
   plan(exchange: PlannedExchange): MaybePromise<RequestPlan | undefined> {
-    return after(this.keyOf(exchange), key => {
-      if (key !== undefined) return this.planFor(exchange, key);
-      if (this.settings.required) throw this.keyMissing();
-      return undefined;
-    });
+    const key = this.keyOf(exchange);
+    return typeof key === 'string'
+      ? this.planFor(exchange, key)
+      : after(key, found => this.planWith(exchange, found));
+  }
+
+  private planWith(
+    exchange: PlannedExchange,
+    key: string | undefined,
+  ): MaybePromise<RequestPlan | undefined> {
+    if (key !== undefined) return this.planFor(exchange, key);
+    if (this.settings.required) throw this.keyMissing();
+    return undefined;
   }
 
   private planFor(exchange: PlannedExchange, key: string): MaybePromise<RequestPlan> {
-    return after(this.scopeOf(exchange), scope =>
-      after(
-        this.fingerprint(exchange),
-        fingerprint => new HttpPlan(this, exchange, this.recordKeys.of(scope, key), fingerprint),
-      ),
-    );
+    const { scope } = this.settings;
+    if (!scope) return this.planIn(undefined, exchange, key);
+    const { request, context } = exchange;
+    return after(scopeFrom(scope, request, context), found => this.planIn(found, exchange, key));
+  }
+
+  private planIn(
+    scope: string | undefined,
+    exchange: PlannedExchange,
+    key: string,
+  ): MaybePromise<RequestPlan> {
+    const fingerprint = this.fingerprint(exchange);
+    const recordKey = this.recordKeys.of(scope, key);
+    return typeof fingerprint === 'string'
+      ? new HttpPlan(this, exchange, recordKey, fingerprint)
+      : fingerprint.then(found => new HttpPlan(this, exchange, recordKey, found));
   }
 
   private keyOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
@@ -70,11 +88,6 @@ export class HttpPlanner {
     return key === undefined
       ? readKey(request, this.headerName, keyRules)
       : keyFrom(key, request, context, this.settings);
-  }
-
-  private scopeOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
-    const { scope } = this.settings;
-    return scope && scopeFrom(scope, request, context);
   }
 
   private keyMissing(): KeyMissingError {

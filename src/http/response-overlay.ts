@@ -53,28 +53,26 @@ export interface Overlay {
   leave(raw: RawResponse): void;
 }
 
-/** Node refuses header changes once the head was sent; so does a response whose head is held back. */
-function assertHeadIsOpen(interception: Interception | undefined): void {
-  if (interception?.headersSent) throw headersSentError();
-}
-
-/** The methods hold no state, so one set serves all responses of one overlay. */
+/**
+ * The methods hold no state, so one set serves all responses of one overlay. Node refuses header changes once the head was sent;
+ * so does a response whose head is held back.
+ */
 export function methodsOf(overlay: Overlay): Methods {
   return {
     setHeader(name, value) {
-      assertHeadIsOpen(overlay.interceptionOf(this));
+      if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
       return overlay.originalOf(this).setHeader.call(this, name as string, value as string);
     },
     setHeaders(headers) {
-      assertHeadIsOpen(overlay.interceptionOf(this));
+      if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
       return overlay.originalOf(this).setHeaders?.call(this, headers);
     },
     appendHeader(name, value) {
-      assertHeadIsOpen(overlay.interceptionOf(this));
+      if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
       return overlay.originalOf(this).appendHeader?.call(this, name as string, value as string);
     },
     removeHeader(name) {
-      assertHeadIsOpen(overlay.interceptionOf(this));
+      if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
       return overlay.originalOf(this).removeHeader.call(this, name as string);
     },
     writeHead(...args) {

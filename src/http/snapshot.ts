@@ -5,6 +5,9 @@ import { isBeyondAscii } from './raw-response';
 
 export type HeaderValue = number | string | readonly string[] | null | undefined;
 
+/** By lower-case name. */
+export type HeaderValues = Readonly<Record<string, HeaderValue>>;
+
 /** The value as it is now: a list may be changed after Node has made a text of it. */
 export function unchanging(value: unknown): HeaderValue {
   return Array.isArray(value) ? (value.slice() as string[]) : (value as HeaderValue);
@@ -18,7 +21,10 @@ export interface FinishedAnswer {
   readonly before: OutgoingHttpHeaders;
   /** Names in their original spelling, in order. */
   readonly names: readonly string[];
-  readonly valueOf: (lowerName: string) => HeaderValue;
+  /** As they left. */
+  readonly headers: HeaderValues;
+  /** As the handler set them, where later hooks may have changed them. */
+  readonly sent: HeaderValues | undefined;
   readonly body: Buffer;
   /** The coding of the body, where its handler has coded it. */
   readonly coding: string | undefined;
@@ -56,12 +62,12 @@ export function isSentWithoutBody({ isHead, status }: Pick<FinishedAnswer, 'isHe
 }
 
 function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
-  const { before, names, valueOf, only, coding, head } = answer;
+  const { before, names, only, coding, head } = answer;
   const headers: OutcomeHeader[] = [];
   let keptOfBefore = 0;
   for (const name of names) {
     const { lower, isNeverStored } = headerName(name);
-    const value = valueOf(lower);
+    const value = valueOf(answer, lower);
     if (value === undefined) continue;
     const earlier = before[lower];
     if (earlier !== undefined) keptOfBefore++;
@@ -77,18 +83,27 @@ function storedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
   return headers;
 }
 
-function removedHeaders({ before, names, valueOf }: FinishedAnswer): OutcomeHeader[] {
+/** A header before later hooks changed it; what Fastify took out of the head did not leave. */
+function valueOf({ headers, sent }: Pick<FinishedAnswer, 'headers' | 'sent'>, lower: string): HeaderValue {
+  const left = headers[lower];
+  return left === undefined || sent === undefined || lower === 'content-length'
+    ? left
+    : (sent[lower] ?? left);
+}
+
+function removedHeaders(answer: FinishedAnswer): OutcomeHeader[] {
+  const { before, names } = answer;
   const present = names.map(name => headerName(name).lower);
-  const kept = new Set(present.filter(lower => valueOf(lower) !== undefined));
+  const kept = new Set(present.filter(lower => valueOf(answer, lower) !== undefined));
   return Object.keys(before)
     .filter(name => !kept.has(name) && before[name] !== undefined && !headerName(name).isNeverStored)
     .map(name => [name, null] as const);
 }
 
 /** Answers to HEAD and 304 tell the length of a body that they do not have (RFC 9110, 8.6); nobody can count it again. */
-function describedLength({ isHead, status, valueOf }: FinishedAnswer): string | undefined {
+function describedLength({ isHead, status, headers }: FinishedAnswer): string | undefined {
   if (!isHead && status !== 304) return undefined;
-  const length = valueOf('content-length');
+  const length = headers['content-length'];
   return length === undefined || length === null ? undefined : String(length);
 }
 

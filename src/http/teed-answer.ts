@@ -77,7 +77,9 @@ export class TeedAnswer extends Answer implements Interception {
   private commit(): void {
     if (this.committed) return;
     this.head ??= headOf(this.raw);
-    this.commitTo(Number(this.raw.statusCode), this.reasonNow);
+    const headers = Object.create(null) as Record<string, HeaderValue>;
+    for (const [lower, [, value]] of this.head) headers[lower] = value;
+    this.commitTo(Number(this.raw.statusCode), this.reasonNow, headers);
   }
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
@@ -86,10 +88,6 @@ export class TeedAnswer extends Answer implements Interception {
     if (bytes === undefined || this.passing) return;
     this.keep(chunk, encoding, bytes, isLast);
     if (this.isTooLarge) this.chunks = [];
-  }
-
-  protected override header(lowerName: string): HeaderValue {
-    return this.head?.get(lowerName)?.[1];
   }
 
   protected override headerNames(): readonly string[] {

@@ -37,12 +37,8 @@ export class Lanes {
   enter(row: number, durationMs: number, nowMs: number): void {
     const { rows } = this;
     const lane = this.#laneOf(durationMs, rows.state(row) === COMPLETED);
-    rows.setLane(row, lane.number);
-    rows.setDeadlineMs(row, nowMs + durationMs);
-    rows.setBefore(row, lane.last);
-    rows.setAfter(row, NONE);
+    rows.append(row, lane.number, lane.last, nowMs + durationMs);
     if (lane.last === NONE) lane.first = row;
-    else rows.setAfter(lane.last, row);
     lane.last = row;
   }
 

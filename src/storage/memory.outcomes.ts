@@ -65,8 +65,15 @@ function copyHeaders(
   headers: readonly OutcomeHeader[],
   previous: readonly OutcomeHeader[],
 ): readonly OutcomeHeader[] {
-  const isSame = headers.length === previous.length && headers.every((one, at) => isEqual(one, previous[at]));
-  return isSame ? previous : headers.map((one, at) => copyHeader(one, previous[at]));
+  if (areEqual(headers, previous)) return previous;
+  return headers.map((one, at) => copyHeader(one, previous[at]));
+}
+
+function areEqual(headers: readonly OutcomeHeader[], previous: readonly OutcomeHeader[]): boolean {
+  if (headers.length !== previous.length) return false;
+  let at = 0;
+  while (at < headers.length && isEqual(headers[at]!, previous[at])) at++;
+  return at === headers.length;
 }
 
 function copyHeader(header: OutcomeHeader, previous: OutcomeHeader | undefined): OutcomeHeader {

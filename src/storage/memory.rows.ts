@@ -35,8 +35,6 @@ const NO_HEADERS: Headers = [];
 
 const FIRST_CAPACITY = 256;
 
-const BEYOND_ONE_BYTE = /[^\u0000-\u00ff]/;
-
 type Headers = readonly OutcomeHeader[];
 
 /** The texts of a claim, until they lie in a slab. */
@@ -135,10 +133,6 @@ export class RowTable {
     return this.#numbers[row * NUMBERS + DEADLINE]!;
   }
 
-  setDeadlineMs(row: number, deadlineMs: number): void {
-    this.#numbers[row * NUMBERS + DEADLINE] = deadlineMs;
-  }
-
   /** How long a claim stays as held after its lease has ended; 0 where a lapse frees the key. */
   holdMs(row: number): number {
     return this.#numbers[row * NUMBERS + HOLD]!;
@@ -192,11 +186,11 @@ export class RowTable {
     return this.#numbers[row * NUMBERS + BODY_END]! - this.#numbers[row * NUMBERS + BODY_START]!;
   }
 
-  /** Key, token and fingerprint as one text for a slab; `''` where they stay strings, for characters that take more than a byte. */
+  /** Key, token and fingerprint as one text for a slab; `''` where they stay strings, for characters beyond ASCII. */
   slabText(row: number): string {
     const { key, token, fingerprint } = this.#texts(row)!;
     const text = key + token + fingerprint;
-    return BEYOND_ONE_BYTE.test(text) ? '' : text;
+    return Buffer.byteLength(text) === text.length ? text : '';
   }
 
   /** From now on the row's text is the one that lies in the slab of its body, directly before it. */
@@ -215,13 +209,20 @@ export class RowTable {
     this.#values[row * VALUES + SLAB] = slab;
   }
 
+  /** Puts a row that is in no lane behind the last one of a lane (or `NONE`). */
+  append(row: number, lane: number, last: number, deadlineMs: number): void {
+    const numbers = this.#numbers;
+    const number = row * NUMBERS;
+    numbers[number + DEADLINE] = deadlineMs;
+    numbers[number + BEFORE] = last;
+    numbers[number + AFTER] = NONE;
+    numbers[number + LANE] = lane;
+    if (last !== NONE) numbers[last * NUMBERS + AFTER] = row;
+  }
+
   /** The number of the lane that the row is in. */
   lane(row: number): number {
     return this.#numbers[row * NUMBERS + LANE]!;
-  }
-
-  setLane(row: number, lane: number): void {
-    this.#numbers[row * NUMBERS + LANE] = lane;
   }
 
   /** The row that expires before this one in the same lane. */
