@@ -1,6 +1,7 @@
 import { OutcomeMemory } from './memory.outcomes';
 import { NONE } from './memory.key-index';
 import { COMPLETED, type RowTable } from './memory.rows';
+import { SlabPool } from './memory.slabs';
 
 /** The rows of one duration, the next to expire first. */
 export interface Lane {
@@ -28,6 +29,7 @@ const PURGED_PER_LANE = 2;
 export class Lanes {
   readonly #lanes: Lane[] = [];
   readonly #byDuration = new Map<number, Lane>();
+  readonly #slabs = new SlabPool();
   #latestClaimed: Lane | undefined;
   #latestCompleted: Lane | undefined;
 
@@ -103,7 +105,7 @@ export class Lanes {
 
   #addLane(name: number, completed: boolean): Lane {
     const number = this.#lanes.length;
-    const memory = new OutcomeMemory();
+    const memory = new OutcomeMemory(this.#slabs);
     const lane: Lane = { number, completed, durationMs: 0, first: NONE, last: NONE, memory };
     this.#byDuration.set(name, lane);
     this.#lanes.push(lane);

@@ -1,11 +1,9 @@
 import type { RowTable } from './memory.rows';
+import { LARGE_SLAB_BYTES, Slab, WORD_BYTES, type SlabPool } from './memory.slabs';
 import type { Outcome, OutcomeHeader } from './storage';
 
 /** The first slab is small, for a storage that holds little; each next one is twice as large. */
 const FIRST_SLAB_BYTES = 64 * 1024;
-
-/** Large slabs are few, so that reading a body finds its slab in the cache of the processor. */
-const MOST_SLAB_BYTES = 1024 * 1024;
 
 /** A larger body gets memory of its own, so that little is wasted at the end of a slab. */
 const MOST_SHARED_BYTES = 8 * 1024;
@@ -18,9 +16,10 @@ const MOST_SHARED_BYTES = 8 * 1024;
  * shared with the outcome before, because responses of one kind differ in few of them.
  */
 export class OutcomeMemory {
-  #slab: Buffer | undefined;
-  #used = 0;
+  #slab: Slab | undefined;
   #headers: readonly OutcomeHeader[] = [];
+
+  constructor(private readonly pool: SlabPool) {}
 
   /**
    * Copies headers and body, and gives the copies to the row; the texts of its claim come along.
@@ -29,35 +28,39 @@ export class OutcomeMemory {
    */
   keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
     const text = rows.slabText(row);
-    const bytes = text.length + body.byteLength;
-    const isShared = bytes <= MOST_SHARED_BYTES;
-    const slab = isShared ? this.#slabFor(bytes) : Buffer.allocUnsafeSlow(bytes);
-    const start = isShared ? this.#used : 0;
-    slab.write(text, start, 'latin1');
-    slab.set(body, start + text.length);
-    if (isShared) this.#used += bytes;
+    const slab = this.#slabFor(text.length, body.byteLength);
+    const start = slab.take(text.length, body.byteLength);
+    slab.bytes.write(text, start - text.length, 'latin1');
+    slab.bytes.set(body, start);
 
     this.#headers = copyHeaders(headers, this.#headers);
     rows.setHeaders(row, this.#headers);
-    rows.setBody(row, slab, start + text.length, body.byteLength);
-    if (text !== '') rows.moveText(row, start);
+    rows.setBody(row, slab, start, body.byteLength);
+    if (text !== '') rows.moveText(row, start - text.length);
   }
 
   /** Lets go of what was shared; rows that still refer to it keep it. */
   forget(): void {
+    this.#slab?.close();
     this.#slab = undefined;
     this.#headers = [];
   }
 
-  #slabFor(bytes: number): Buffer {
+  #slabFor(textBytes: number, bodyBytes: number): Slab {
+    const bytes = textBytes + bodyBytes;
+    if (bytes > MOST_SHARED_BYTES) return newSlab(bytes + WORD_BYTES);
     const slab = this.#slab;
-    if (slab !== undefined && this.#used + bytes <= slab.length) return slab;
+    if (slab?.hasRoomFor(textBytes, bodyBytes)) return slab;
 
-    const length = slab === undefined ? FIRST_SLAB_BYTES : Math.min(2 * slab.length, MOST_SLAB_BYTES);
-    this.#slab = Buffer.allocUnsafeSlow(length);
-    this.#used = 0;
-    return this.#slab;
+    const length = slab === undefined ? FIRST_SLAB_BYTES : 2 * slab.bytes.length;
+    const next = length < LARGE_SLAB_BYTES ? newSlab(length) : this.pool.take();
+    slab?.close();
+    return (this.#slab = next);
   }
+}
+
+function newSlab(bytes: number): Slab {
+  return new Slab(Buffer.allocUnsafeSlow(bytes));
 }
 
 /** A copy of the headers, which takes from `previous`, itself such a copy, what is equal at the same place. */

@@ -29,8 +29,11 @@ export function readState(
 /** The record of a row that has not expired. */
 export function readRecord(rows: RowTable, row: number, nowMs: number): IdempotencyRecord {
   const { state, remainingMs } = readState(rows, row, nowMs);
-  const known = { fingerprint: rows.fingerprint(row), format: RECORD_FORMAT, remainingMs };
-  if (state === 'completed') return { state, ...known, outcome: readOutcome(rows, row) };
+  const fingerprint = rows.fingerprint(row);
+  const format = RECORD_FORMAT;
+  if (state === 'completed')
+    return { state, fingerprint, format, remainingMs, outcome: readOutcome(rows, row) };
+  const known = { fingerprint, format, remainingMs };
   if (state === 'in-progress') return { state, ...known };
   const held: HeldReason = rows.state(row) === NOT_STORED ? 'outcome-not-stored' : 'outcome-unknown';
   const status = rows.state(row) === CLAIMED ? 0 : rows.status(row);

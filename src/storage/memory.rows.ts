@@ -1,4 +1,5 @@
 import { KeyIndex, NONE } from './memory.key-index';
+import type { Slab } from './memory.slabs';
 import type { OutcomeHeader } from './storage';
 
 /** Of a row that is not in use. */
@@ -50,7 +51,7 @@ export interface OutcomeExtras {
   readonly sealedWith?: string;
 }
 
-type Value = Texts | Headers | Buffer | undefined;
+type Value = Texts | Headers | Slab | undefined;
 
 /**
  * Rows, addressed by number, in one array of numbers and one of values. What lives on is kept outside of the JavaScript heap:
@@ -93,6 +94,7 @@ export class RowTable {
   remove(row: number): void {
     this.#index.remove(this.key(row), row);
     if (this.#extras.size > 0) this.#extras.delete(row);
+    this.#slab(row)?.leave();
     this.#values.fill(undefined, row * VALUES, (row + 1) * VALUES);
     this.#numbers[row * NUMBERS + STATE] = FREE;
     this.#numbers[row * NUMBERS + AFTER] = this.#free;
@@ -104,7 +106,7 @@ export class RowTable {
     if (texts !== undefined) return texts.key === key;
     const start = this.#numbers[row * NUMBERS + KEY_START]!;
     if (this.#numbers[row * NUMBERS + TOKEN_START]! - start !== key.length) return false;
-    const slab = this.#values[row * VALUES + SLAB] as Buffer;
+    const slab = this.#slab(row)!.bytes;
     for (let at = 0; at < key.length; at++) if (slab[start + at] !== key.charCodeAt(at)) return false;
     return true;
   }
@@ -177,7 +179,7 @@ export class RowTable {
     const start = this.#numbers[row * NUMBERS + BODY_START]!;
     const bytes = this.bodyBytes(row);
     const copy = Buffer.allocUnsafe(bytes);
-    (this.#values[row * VALUES + SLAB] as Buffer | undefined)?.copy(copy, 0, start, start + bytes);
+    this.#slab(row)?.bytes.copy(copy, 0, start, start + bytes);
     return copy;
   }
 
@@ -203,7 +205,8 @@ export class RowTable {
     this.#values[row * VALUES + TEXTS] = undefined;
   }
 
-  setBody(row: number, slab: Buffer, start: number, bytes: number): void {
+  setBody(row: number, slab: Slab, start: number, bytes: number): void {
+    slab.enter();
     this.#numbers[row * NUMBERS + BODY_START] = start;
     this.#numbers[row * NUMBERS + BODY_END] = start + bytes;
     this.#values[row * VALUES + SLAB] = slab;
@@ -246,8 +249,12 @@ export class RowTable {
     return this.#values[row * VALUES + TEXTS] as Texts | undefined;
   }
 
+  #slab(row: number): Slab | undefined {
+    return this.#values[row * VALUES + SLAB] as Slab | undefined;
+  }
+
   #read(row: number, from: number, to: number): string {
-    const slab = this.#values[row * VALUES + SLAB] as Buffer;
+    const slab = this.#slab(row)!.bytes;
     const number = row * NUMBERS;
     return slab.toString('latin1', this.#numbers[number + from], this.#numbers[number + to]);
   }

@@ -1,0 +1,117 @@
+import { MemoryStorage } from '../src';
+import { Slab, SlabPool } from '../src/storage/memory.slabs';
+import { SettableClock } from '../src/testing';
+import { Random } from './fuzz/random';
+
+describe('A Slab', () => {
+  it('has text and body side by side, the body from a whole word on', () => {
+    const slab = new Slab(Buffer.alloc(64));
+    expect(slab.take(3, 5)).toBe(8);
+    expect(slab.take(3, 10)).toBe(16);
+    expect(slab.take(0, 1)).toBe(32);
+  });
+
+  it('has room up to its last byte', () => {
+    const slab = new Slab(Buffer.alloc(64));
+    slab.take(10, 30);
+    expect(slab.hasRoomFor(10, 8)).toBe(true);
+    expect(slab.hasRoomFor(10, 9)).toBe(false);
+  });
+
+  it('begins anew once its rows have gone', () => {
+    const slab = new Slab(Buffer.alloc(64));
+    slab.take(8, 8);
+    slab.enter();
+    slab.take(8, 8);
+    slab.enter();
+    slab.leave();
+    expect(slab.take(8, 8)).toBe(40);
+    slab.leave();
+    expect(slab.take(8, 8)).toBe(8);
+  });
+
+  it('keeps what was written, although its memory is touched ahead', () => {
+    const slab = new Slab(Buffer.allocUnsafeSlow(300_000));
+    const bodies: [start: number, fill: number][] = [];
+    for (let fill = 1; slab.hasRoomFor(0, 5_000); fill++) {
+      const start = slab.take(0, 5_000);
+      slab.bytes.fill(fill, start, start + 5_000);
+      bodies.push([start, fill]);
+    }
+    for (const [start, fill] of bodies)
+      expect(slab.bytes.compare(Buffer.alloc(5_000, fill), 0, 5_000, start, start + 5_000)).toBe(0);
+    expect(bodies).toHaveLength(60);
+  });
+});
+
+describe('A SlabPool', () => {
+  it.each<[string, (slab: Slab) => void]>([
+    ['closed after its last row has left', slab => (slab.leave(), slab.close())],
+    ['left by its last row after it was closed', slab => (slab.close(), slab.leave())],
+  ])('uses memory again that was %s', (_when, empty) => {
+    const pool = new SlabPool();
+    const slab = pool.take();
+    slab.enter();
+    const other = pool.take();
+    empty(slab);
+    const next = pool.take();
+    expect(next.bytes).toBe(slab.bytes);
+    expect(next.bytes).not.toBe(other.bytes);
+    expect(next.take(8, 8)).toBe(8);
+  });
+
+  it('leaves alone what has rows, or is still filled', () => {
+    const pool = new SlabPool();
+    const [closed, open] = [pool.take(), pool.take()];
+    for (const slab of [closed, open]) slab.enter();
+    closed.close();
+    open.leave();
+    expect([closed.bytes, open.bytes]).not.toContain(pool.take().bytes);
+  });
+
+  it('keeps no more idle memory than is in use', () => {
+    const pool = new SlabPool();
+    const slabs = Array.from({ length: 9 }, () => pool.take());
+    for (const slab of slabs.slice(0, 6)) slab.close();
+    const idle = Array.from({ length: 9 }, () => pool.take()).filter(({ bytes }) =>
+      slabs.some(slab => slab.bytes === bytes),
+    );
+    expect(idle).toHaveLength(4);
+  });
+});
+
+describe('MemoryStorage in slabs that are used again', () => {
+  const TTL_MS = 60_000;
+  const CLAIM = {
+    token: 'token',
+    fingerprint: 'c1:f',
+    leaseMs: 1_000,
+    onLapse: 'rerun',
+    ttlMs: TTL_MS,
+  } as const;
+
+  it.each([1, 2, 3])('gives every record its own bytes, whatever comes and goes (seed %i)', seed => {
+    const clock = new SettableClock();
+    const storage = new MemoryStorage({ clock });
+    const alive = new Map<string, { readonly body: Buffer; readonly until: number }>();
+    const random = new Random(seed);
+    for (let step = 0; step < 3_000; step++) {
+      const key = `key ${random.upTo(700)}`;
+      if (alive.delete(key)) expect(storage.delete(key)).toBe(true);
+      else {
+        const body = Buffer.alloc(5_000 + random.upTo(3_000), step);
+        expect(storage.create(key, CLAIM)).toBeUndefined();
+        storage.complete(key, CLAIM.token, { status: 200, headers: [], body }, TTL_MS);
+        alive.set(key, { body, until: clock.now() + TTL_MS });
+      }
+      clock.advance(random.upTo(200));
+      for (const [name, { until }] of alive) if (until <= clock.now()) alive.delete(name);
+    }
+    expect(alive.size).toBeGreaterThan(100);
+    const wrong = [...alive].filter(([key, { body }]) => {
+      const record = storage.get(key);
+      return record?.state !== 'completed' || Buffer.compare(record.outcome.body, body) !== 0;
+    });
+    expect(wrong.map(([key]) => key)).toEqual([]);
+  });
+});
