@@ -8,7 +8,8 @@ export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
 /**
  * `promise.then(next)`, and the same at once for what is no promise: where nothing has to be waited for, a request goes from
  * the key to the last byte without a turn of the microtask queue. Every `await` on that way costs it 0.3 µs, in the first
- * thousand requests of a process 2 µs.
+ * thousand requests of a process 2 µs. Where every first request comes by, the same is written out, for there the closure and its
+ * call, 0.4 µs each, would count as well.
  */
 export function after<T, N>(value: MaybePromise<T>, next: (value: T) => MaybePromise<N>): MaybePromise<N> {
   return isPromise(value) ? value.then(next) : next(value);

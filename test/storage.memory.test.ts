@@ -15,6 +15,12 @@ function setUp(options: MemoryStorageOptions = {}): { storage: MemoryStorage; cl
   return { storage: new MemoryStorage({ clock, ...options }), clock };
 }
 
+function detachedBytes(): Uint8Array {
+  const bytes = new Uint8Array(10);
+  structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
+  return bytes;
+}
+
 function completed(storage: MemoryStorage, key: string, bytes = 0): void {
   expect(storage.create(key, CLAIM)).toBeUndefined();
   expect(storage.complete(key, CLAIM.token, outcomeOf(bytes), TTL_MS)).toBe(true);
@@ -269,6 +275,11 @@ describe('MemoryStorage changes nothing where it fails', () => {
       /not fit/,
     ],
     ['without a ttl', { token: 'o', completion: outcomeOf(0), ttlMs: 0 }, /`ttlMs`/],
+    [
+      'whose bytes nobody can read any more',
+      { token: 'o', completion: { status: 200, headers: [], body: detachedBytes() }, ttlMs: TTL_MS },
+      /detached/,
+    ],
   ])('of a record that is to be resolved with something %s', (_, resolution, error) => {
     const { storage } = setUp({ maxBytes: 100 });
     storage.create('key', CLAIM);
@@ -278,6 +289,29 @@ describe('MemoryStorage changes nothing where it fails', () => {
     expect(() => storage.resolve('key', ['held'], resolution)).toThrow(error);
     expect(storage.get('key')).toMatchObject({ state: 'held', held: 'outcome-unknown' });
     expect(storage.bytes).toBe(before);
+  });
+});
+
+describe('MemoryStorage that drops records to make room', () => {
+  it('does not drop the one that is to be resolved', () => {
+    const { storage } = setUp({ maxBytes: 1_000, whenFull: 'evict-completed' });
+    storage.create('busy', { ...CLAIM, fingerprint: 'f'.repeat(500) });
+    completed(storage, 'key', 400);
+    const resolution = { token: 'o', completion: outcomeOf(600), ttlMs: TTL_MS };
+
+    expect(() => storage.resolve('key', ['completed'], resolution)).toThrow(/does not fit/);
+    expect(storage.get('key')).toMatchObject({ state: 'completed', outcome: outcomeOf(400) });
+  });
+
+  it('drops others for it', () => {
+    const { storage } = setUp({ maxBytes: 1_000, whenFull: 'evict-completed' });
+    completed(storage, 'key', 400);
+    completed(storage, 'other', 400);
+    const resolution = { token: 'o', completion: outcomeOf(900), ttlMs: TTL_MS };
+
+    expect(storage.resolve('key', ['completed'], resolution)).toBe(true);
+    expect(storage.get('key')).toMatchObject({ state: 'completed', outcome: outcomeOf(900) });
+    expect(storage.get('other')).toBeUndefined();
   });
 });
 

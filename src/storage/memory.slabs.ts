@@ -6,12 +6,13 @@ export const WORD_BYTES = 8;
 /** How much is touched at once: sixteen pages in a row cost a third of what they cost one by one, between requests (2 µs each instead of 7). */
 const TOUCHED_BYTES = 64 * 1024;
 
-/** Large slabs are few, so that reading a body finds its slab in the cache of the processor. */
+/** A multiple of every smaller one. Large slabs are few, so that reading a body finds its slab in the cache of the processor. */
 export const LARGE_SLAB_BYTES = 1024 * 1024;
 
 /** Memory outside of the JavaScript heap that rows share, filled from its start. */
 export class Slab {
   #used = 0;
+  /** No row has a byte from here on. */
   #touched = 0;
   #rows = 0;
   #isOpen = true;
@@ -65,23 +66,23 @@ function aligned(place: number): number {
 }
 
 /**
- * Large slabs, used again once their rows have gone. They are shared memory, although nobody shares it: of other memory V8 starts a
- * full garbage collection every ten megabytes, which costs each first request 3 µs. In return it does not hurry to collect them,
- * so few are given up: there are never more idle ones than used ones.
+ * Large slabs. They are shared memory, although nobody shares it: of other memory V8 starts a full garbage collection every ten
+ * megabytes, which costs each first request 3 µs. In return it does not hurry to collect them. So those whose rows have gone are
+ * used again as long as they are there: however often records come and go, there are never more slabs than were in use at once.
  */
 export class SlabPool {
-  readonly #idle: Buffer[] = [];
-  #used = 0;
+  readonly #idle: WeakRef<Buffer>[] = [];
 
   take(): Slab {
-    const bytes = this.#idle.pop() ?? Buffer.from(new SharedArrayBuffer(LARGE_SLAB_BYTES));
-    this.#used++;
-    return new Slab(bytes, emptied => this.#giveBack(emptied));
+    const bytes = this.#takeIdle() ?? Buffer.from(new SharedArrayBuffer(LARGE_SLAB_BYTES));
+    return new Slab(bytes, emptied => this.#idle.push(new WeakRef(emptied)));
   }
 
-  #giveBack(bytes: Buffer): void {
-    this.#used--;
-    this.#idle.push(bytes);
-    while (this.#idle.length > this.#used + 1) this.#idle.pop();
+  #takeIdle(): Buffer | undefined {
+    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
+      const bytes = idle.deref();
+      if (bytes !== undefined) return bytes;
+    }
+    return undefined;
   }
 }

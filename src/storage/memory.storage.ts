@@ -179,12 +179,12 @@ export class MemoryStorage implements IdempotencyStorage {
     const fingerprint = this.#rows.fingerprint(row);
     const ttlMs = durationMs('ttlMs', resolution.ttlMs);
     // All that can fail comes first: a record that is gone would let its handler run again.
-    const bytes = claimBytes(recordKey, token, fingerprint) + completionBytes(completion);
-    const fits = bytes <= this.#options.maxBytes;
-    if (!fits || !this.#makeRoom(0, bytes - rowBytes(this.#rows, row), nowMs)) throw this.#doesNotFit();
+    const copy = copyOf(completion);
+    const bytes = claimBytes(recordKey, token, fingerprint) + completionBytes(copy);
+    if (!this.#makeRoomInPlaceOf(row, bytes, nowMs)) throw this.#doesNotFit();
     this.delete(recordKey);
-    this.create(recordKey, { token, fingerprint, leaseMs: ttlMs, onLapse: 'rerun', ttlMs });
-    return this.complete(recordKey, token, completion, ttlMs);
+    this.create(recordKey, { token, fingerprint, leaseMs: ttlMs, onLapse: 'hold', ttlMs });
+    return this.complete(recordKey, token, copy, ttlMs);
   }
 
   waitFor(recordKey: string, signal: AbortSignal): Promise<void> {
@@ -253,6 +253,16 @@ export class MemoryStorage implements IdempotencyStorage {
     return true;
   }
 
+  /** The same for a record that takes the place of another, which is not dropped for it. */
+  #makeRoomInPlaceOf(row: number, bytes: number, nowMs: number): boolean {
+    if (bytes > this.#options.maxBytes) return false;
+    const leftMs = this.#rows.deadlineMs(row) - nowMs;
+    this.#lanes.leave(row);
+    const hasRoom = this.#makeRoom(0, bytes - rowBytes(this.#rows, row), nowMs);
+    this.#lanes.enter(row, leftMs, nowMs);
+    return hasRoom;
+  }
+
   #drop(row: number): void {
     const recordKey = this.#rows.key(row);
     this.#bytes -= rowBytes(this.#rows, row);
@@ -272,6 +282,13 @@ export class MemoryStorage implements IdempotencyStorage {
       `${this.#bytes} of ${maxBytes} bytes (\`maxBytes\`). Raise the limits, shorten \`ttl\`, or use Redis.`
     );
   }
+}
+
+/** Its bytes by themselves; throws where they cannot be read. */
+function copyOf(completion: Completion): Completion {
+  return 'held' in completion
+    ? completion
+    : { ...completion, body: Buffer.from(new Uint8Array(completion.body).buffer) };
 }
 
 function checkedOptions(options: MemoryStorageOptions): Required<MemoryStorageOptions> {
