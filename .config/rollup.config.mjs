@@ -15,7 +15,14 @@ export default ({ dir = 'dist' }) => ({
   plugins: [
     typescript({
       tsconfig: 'src/tsconfig.build.json',
-      compilerOptions: { module: 'esnext', moduleResolution: 'bundler', outDir: dir, declarationDir: dir },
+      compilerOptions: {
+        module: 'esnext',
+        moduleResolution: 'bundler',
+        outDir: dir,
+        declarationDir: dir,
+        // Otherwise what does not compile is only warned of.
+        noEmitOnError: true,
+      },
     }),
   ],
   output: { dir, format: 'cjs', exports: 'named', esModule: true, chunkFileNames: 'shared/[name].js' },

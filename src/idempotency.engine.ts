@@ -152,7 +152,7 @@ export class IdempotencyEngine implements EngineParts {
     const claim = { token, fingerprint, leaseMs, onLapse, ttlMs };
     const record = new OwnedRecord(this.storage, this.calls, recordKey, claim);
     const sentAt = now();
-    const decide = (inTheWay: IdempotencyRecord | undefined) => {
+    const claimOr = (inTheWay: IdempotencyRecord | undefined) => {
       this.unstored.storageIsBack();
       if (inTheWay !== undefined) return inTheWay;
       this.emit('claimed', plan);
@@ -162,17 +162,17 @@ export class IdempotencyEngine implements EngineParts {
     try {
       inTheWay = record.create();
     } catch (error) {
-      throw this.refusal(error, record, plan);
+      throw this.createFailed(error, record, plan);
     }
     return isPromise(inTheWay)
-      ? inTheWay.then(decide, error => {
-          throw this.refusal(error, record, plan);
+      ? inTheWay.then(claimOr, error => {
+          throw this.createFailed(error, record, plan);
         })
-      : decide(inTheWay);
+      : claimOr(inTheWay);
   }
 
-  /** Whatever a storage throws before the run, the handler does not run. */
-  private refusal(error: unknown, record: OwnedRecord, plan: RequestPlan): IdempotencyError {
+  /** Reports what a storage threw before the run. Whatever it is, the handler does not run. */
+  private createFailed(error: unknown, record: OwnedRecord, plan: RequestPlan): IdempotencyError {
     this.reportStorageError('create', plan, error);
     if (error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError) return error;
     if (!(error instanceof StorageUnavailableError)) {

@@ -1,4 +1,4 @@
-/** A value, or a promise of it. */
+/** A value, or a promise of it. Applications and storages may give promises of their own kind: `recover` and `StorageCalls` make Node's of them. */
 export type MaybePromise<T> = T | Promise<T>;
 
 export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
@@ -26,5 +26,5 @@ export function recover<T, F>(
   } catch (error) {
     return failed(error);
   }
-  return isPromise(value) ? value.catch(failed) : value;
+  return isPromise(value) ? Promise.resolve(value).catch(failed) : value;
 }

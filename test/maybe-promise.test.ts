@@ -29,4 +29,13 @@ describe('recover()', () => {
       'failed: broken',
     );
   });
+
+  it("makes Node's promises of others, which may know nothing but then()", async () => {
+    const foreign = (promise: Promise<number>) =>
+      ({ then: promise.then.bind(promise) }) as unknown as Promise<number>;
+    const [made, failed] = [foreign(Promise.resolve(21)), foreign(Promise.reject(new Error('broken')))];
+    expect(recover(() => made, describeError)).toBeInstanceOf(Promise);
+    await expect(recover(() => made, describeError)).resolves.toBe(21);
+    await expect(recover(() => failed, describeError)).resolves.toBe('failed: broken');
+  });
 });

@@ -23,14 +23,14 @@ export function bodyPart(request: RequestView): MaybePromise<string> {
   return whetherContent(request, has => (has ? parsedPart(request, true) : NO_BODY));
 }
 
-function parsedPart(request: RequestView, isEmpty: boolean): MaybePromise<string> {
+function parsedPart(request: RequestView, wasEmpty: boolean): MaybePromise<string> {
   const { body, contentType } = request;
   if (typeof body === 'string' && !isJson(contentType)) return `t${taggedPart(body)}`;
   if (types.isUint8Array(body)) return `b${digestOf(body)}`;
   if (contentType.startsWith('multipart/')) {
     return after(multipartText(request, contentType), form => `m${form}`);
   }
-  if (body === undefined || isStream(body) || (isEmpty && isUnparsedObject(request))) {
+  if (body === undefined || isStream(body) || (wasEmpty && isUnparsedObject(request))) {
     throw notParsed(contentType);
   }
   return `j${jsonText(request)}`;

@@ -189,8 +189,8 @@ export class HeldAnswer extends Answer implements Interception {
     } catch {
       return flush();
     }
-    if (told === undefined) flush();
-    else told.then(flush, flush);
+    if (isPromise(told)) told.then(flush, flush);
+    else flush();
   }
 
   /** What cannot be replayed is let pass, once its key is held. */
