@@ -4,7 +4,8 @@ import { KeyIndex, NONE } from '../src/storage/memory.key-index';
 /** An index over rows whose keys are known here. */
 function setUp(): { index: KeyIndex; keys: Map<number, string> } {
   const keys = new Map<number, string>();
-  return { index: new KeyIndex({ hasKey: (row, key) => keys.get(row) === key }), keys };
+  const key = (row: number) => keys.get(row) as string;
+  return { index: new KeyIndex({ key, hasKey: (row, searched) => key(row) === searched }), keys };
 }
 
 const KEYS = Array.from({ length: 12 }, (_, name) => `key ${name}`);
@@ -56,5 +57,19 @@ describe('A KeyIndex', () => {
       index.add(key, row);
     }
     expect(similar.map(key => index.find(key))).toEqual(similar.map((_, row) => row));
+  });
+
+  it.each([
+    ['differ at their beginnings alone', (row: number) => `${row}: a key with the same end as all others`],
+    ['differ at their ends alone', (row: number) => `a key with the same beginning as all others: ${row}`],
+  ])('looks at few others to find one of many that %s', (_how, keyOf) => {
+    let compared = 0;
+    const hasKey = (row: number, key: string) => (compared++, keyOf(row) === key);
+    const index = new KeyIndex({ key: keyOf, hasKey });
+    for (let row = 0; row < 5_000; row++) index.add(keyOf(row), row);
+    for (let row = 0; row < 5_000; row++) expect(index.find(keyOf(row))).toBe(row);
+    expect(compared).toBeLessThan(5_100);
+    for (let row = 0; row < 5_000; row += 2) index.remove(keyOf(row), row);
+    for (let row = 0; row < 5_000; row++) expect(index.find(keyOf(row))).toBe(row % 2 === 0 ? NONE : row);
   });
 });
