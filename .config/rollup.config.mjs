@@ -5,6 +5,8 @@ const NAMED_PACKAGE = /^[^./]/;
 
 export default ({ dir = 'dist' }) => ({
   input: {
+    // The first of two names gets the code, the other the list of its exports: Node reads all of a file for the exports that `import` finds.
+    'shared/library': 'src/index.ts',
     index: 'src/index.ts',
     'testing/index': 'src/testing/index.ts',
     'otel/index': 'src/otel/index.ts',
@@ -25,5 +27,12 @@ export default ({ dir = 'dist' }) => ({
       },
     }),
   ],
-  output: { dir, format: 'cjs', exports: 'named', esModule: true, chunkFileNames: 'shared/[name].js' },
+  output: {
+    dir,
+    format: 'cjs',
+    exports: 'named',
+    esModule: true,
+    chunkFileNames: 'shared/[name].js',
+    hoistTransitiveImports: false,
+  },
 });
