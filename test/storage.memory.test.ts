@@ -267,6 +267,18 @@ describe('MemoryStorage changes nothing where it fails', () => {
     expect(storage.get('key')).toMatchObject({ state: 'held' });
   });
 
+  it.each([new Uint16Array(8), new ArrayBuffer(16), new DataView(new ArrayBuffer(16)), [1, 2]])(
+    'of a claim whose outcome has %p for a body',
+    body => {
+      const { storage } = setUp();
+      completed(storage, 'other', 100);
+      expect(storage.create('key', CLAIM)).toBeUndefined();
+      const outcome = { ...outcomeOf(0), body: body as unknown as Uint8Array };
+      expect(() => storage.complete('key', CLAIM.token, outcome, TTL_MS)).toThrow(/to be a Uint8Array/);
+      expect(storage.get('key')).toMatchObject({ state: 'in-progress' });
+    },
+  );
+
   it.each([
     ['whose outcome does not fit', { token: 'o', completion: outcomeOf(200), ttlMs: TTL_MS }, /does not fit/],
     [

@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import type { RowTable } from './memory.rows';
 import { LARGE_SLAB_BYTES, Slab, WORD_BYTES, type SlabPool } from './memory.slabs';
 import type { Outcome, OutcomeHeader } from './storage';
@@ -27,6 +28,8 @@ export class OutcomeMemory {
    * @throws where there is no memory, or the body cannot be read; the row is then as it was
    */
   keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
+    // Of anything else fewer bytes would be copied than are counted, and behind them lie those of other records.
+    if (!types.isUint8Array(body)) throw new TypeError('Expected the body of an outcome to be a Uint8Array');
     const text = rows.slabText(row);
     const slab = this.#slabFor(text.length, body.byteLength);
     const start = slab.take(text.length, body.byteLength);
