@@ -304,6 +304,17 @@ describe('MemoryStorage changes nothing where it fails', () => {
   });
 });
 
+describe('MemoryStorage finds its records', () => {
+  it('also by keys of which many have the same end', () => {
+    const { storage } = setUp();
+    const keys = Array.from({ length: 2_000 }, (_, at) => `${at}: a key with the same end as all others`);
+    for (const key of keys) completed(storage, key, 8);
+    expect(keys.filter(key => storage.get(key)?.state !== 'completed')).toEqual([]);
+    expect(keys.filter(key => !storage.delete(key))).toEqual([]);
+    expect(storage.size).toBe(0);
+  });
+});
+
 describe('MemoryStorage that drops records to make room', () => {
   it('does not drop the one that is to be resolved', () => {
     const { storage } = setUp({ maxBytes: 1_000, whenFull: 'evict-completed' });

@@ -82,11 +82,12 @@ export class RowTable {
   /** A claim that is still to be given a deadline. */
   add(key: string, token: string, fingerprint: string): number {
     const row = this.#takeNumber();
-    this.#index.add(key, row);
     const value = row * VALUES;
     this.#values[value + TEXTS] = { key, token, fingerprint };
     this.#values[value + HEADERS] = undefined;
     this.#values[value + SLAB] = undefined;
+    // It may ask every row for its key, this one included.
+    this.#index.add(key, row);
     this.#numbers[row * NUMBERS + STATE] = CLAIMED;
     return row;
   }
