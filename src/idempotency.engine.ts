@@ -79,7 +79,6 @@ export class IdempotencyEngine implements EngineParts {
     } catch (error) {
       return this.fail(plan, error);
     }
-    if (decided instanceof Claim) return execute(decided, execution);
     return isPromise(decided)
       ? decided.then(
           verdict => this.carryOut(plan, verdict, execution),
@@ -106,10 +105,9 @@ export class IdempotencyEngine implements EngineParts {
     } catch (error) {
       return this.withoutStorage(plan, error);
     }
-    if (found instanceof Claim) return found;
     return isPromise(found)
       ? found.then(
-          result => (result instanceof Claim ? result : this.answerNow(plan, result)),
+          result => this.answerNow(plan, result),
           error => this.withoutStorage(plan, error),
         )
       : this.answerNow(plan, found);
@@ -198,9 +196,10 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 
-  /** What a record says to a plan that does not wait. */
-  private answerNow(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<Verdict> {
-    return after(answerOf(plan, record, this.sealing), answer =>
+  /** The claim, or what a record says to a plan that does not wait. */
+  private answerNow(plan: RequestPlan, found: Claim | IdempotencyRecord): MaybePromise<Verdict> {
+    if (found instanceof Claim) return found;
+    return after(answerOf(plan, found, this.sealing), answer =>
       answer === 'in-progress' ? new InProgressError(1) : answer,
     );
   }

@@ -288,6 +288,15 @@ describe('MemoryStorage changes nothing where it fails', () => {
     ],
     ['without a ttl', { token: 'o', completion: outcomeOf(0), ttlMs: 0 }, /`ttlMs`/],
     [
+      'that is no bytes',
+      {
+        token: 'o',
+        completion: { ...outcomeOf(0), body: new Uint16Array(4) as unknown as Uint8Array },
+        ttlMs: TTL_MS,
+      },
+      /to be a Uint8Array/,
+    ],
+    [
       'whose bytes nobody can read any more',
       { token: 'o', completion: { status: 200, headers: [], body: detachedBytes() }, ttlMs: TTL_MS },
       /detached/,

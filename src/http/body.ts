@@ -109,8 +109,7 @@ function isJson(contentType: string): boolean {
 
 function jsonText(request: RequestView): string {
   const { body, rawBody } = request;
-  const exact = rawBody === undefined ? undefined : exactJsonText(request, rawBody);
-  return exact ?? canonicalJson(body, isLarge(request));
+  return exactJsonText(request, rawBody) ?? canonicalJson(body, isLarge(request));
 }
 
 /** `undefined` where the parsed body tells everything. */

@@ -5,7 +5,7 @@ import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
 import { ask, keyFrom, scopeFrom } from '../request-functions';
-import { after, type MaybePromise } from '../maybe-promise';
+import { after, isPromise, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
 import { readKey } from './key';
@@ -50,28 +50,19 @@ export class HttpPlanner {
    */
   plan(exchange: PlannedExchange): MaybePromise<RequestPlan | undefined> {
     const key = this.keyOf(exchange);
-    return typeof key === 'string'
-      ? this.planFor(exchange, key)
-      : after(key, found => this.planWith(exchange, found));
+    return isPromise(key) ? key.then(found => this.planFor(exchange, found)) : this.planFor(exchange, key);
   }
 
-  private planWith(
-    exchange: PlannedExchange,
-    key: string | undefined,
-  ): MaybePromise<RequestPlan | undefined> {
-    if (key !== undefined) return this.planFor(exchange, key);
-    if (this.settings.required) throw this.keyMissing();
-    return undefined;
-  }
-
-  private planFor(exchange: PlannedExchange, key: string): MaybePromise<RequestPlan> {
-    const { scope } = this.settings;
-    if (!scope) return this.planIn(undefined, exchange, key);
+  private planFor(exchange: PlannedExchange, key: string | undefined): MaybePromise<RequestPlan | undefined> {
+    const { scope, required } = this.settings;
+    if (key === undefined && required) throw this.keyMissing();
+    if (key === undefined) return undefined;
+    if (!scope) return this.planInScope(undefined, exchange, key);
     const { request, context } = exchange;
-    return after(scopeFrom(scope, request, context), found => this.planIn(found, exchange, key));
+    return after(scopeFrom(scope, request, context), found => this.planInScope(found, exchange, key));
   }
 
-  private planIn(
+  private planInScope(
     scope: string | undefined,
     exchange: PlannedExchange,
     key: string,

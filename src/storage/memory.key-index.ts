@@ -88,23 +88,23 @@ export class KeyIndex {
   }
 
   #hashWholeKeys(): void {
-    const slots = this.#slots;
-    this.#slots = new Int32Array(slots.length);
     this.#hashedUnits = Infinity;
     this.#lastKey = undefined;
-    for (let at = 0; at < slots.length; at += WIDTH) {
-      const row = slots[at + 1]! - 1;
-      if (row !== NONE) this.#put(this.#hashOf(this.rows.key(row)), row);
-    }
+    this.#refill(this.#last + 1, (_hash, row) => this.#hashOf(this.rows.key(row)));
   }
 
   #grow(): void {
-    const slots = this.#slots;
-    this.#slots = new Int32Array(slots.length * 2);
-    this.#last = slots.length - 1;
-    for (let at = 0; at < slots.length; at += WIDTH) {
-      const row = slots[at + 1]! - 1;
-      if (row !== NONE) this.#put(slots[at]!, row);
+    this.#refill(2 * (this.#last + 1), hash => hash);
+  }
+
+  /** Puts every row into a table of that many slots. */
+  #refill(slots: number, hashOf: (hash: number, row: number) => number): void {
+    const old = this.#slots;
+    this.#slots = new Int32Array(slots * WIDTH);
+    this.#last = slots - 1;
+    for (let at = 0; at < old.length; at += WIDTH) {
+      const row = old[at + 1]! - 1;
+      if (row !== NONE) this.#put(hashOf(old[at]!, row), row);
     }
   }
 

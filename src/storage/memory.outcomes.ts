@@ -28,8 +28,7 @@ export class OutcomeMemory {
    * @throws where there is no memory, or the body cannot be read; the row is then as it was
    */
   keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
-    // Of anything else fewer bytes would be copied than are counted, and behind them lie those of other records.
-    if (!types.isUint8Array(body)) throw new TypeError('Expected the body of an outcome to be a Uint8Array');
+    assertBytes(body);
     const text = rows.slabText(row);
     const slab = this.#slabFor(text.length, body.byteLength);
     const start = slab.take(text.length, body.byteLength);
@@ -60,6 +59,11 @@ export class OutcomeMemory {
     slab?.close();
     return (this.#slab = next);
   }
+}
+
+/** Of anything else fewer bytes would be copied than are counted, and behind them lie those of other records. */
+export function assertBytes(body: unknown): void {
+  if (!types.isUint8Array(body)) throw new TypeError('Expected the body of an outcome to be a Uint8Array');
 }
 
 function newSlab(bytes: number): Slab {

@@ -15,6 +15,7 @@ import {
   writeOutcome,
 } from './memory.records';
 import { CLAIMED, COMPLETED, RowTable } from './memory.rows';
+import { assertBytes } from './memory.outcomes';
 import { MemoryWaiters } from './memory.waiters';
 import type {
   ClaimRequest,
@@ -183,6 +184,7 @@ export class MemoryStorage implements IdempotencyStorage {
     const bytes = claimBytes(recordKey, token, fingerprint) + completionBytes(copy);
     if (!this.#makeRoomInPlaceOf(row, bytes, nowMs)) throw this.#doesNotFit();
     this.delete(recordKey);
+    // Where there is no memory for the outcome after all, the key stays held.
     this.create(recordKey, { token, fingerprint, leaseMs: ttlMs, onLapse: 'hold', ttlMs });
     return this.complete(recordKey, token, copy, ttlMs);
   }
@@ -286,9 +288,9 @@ export class MemoryStorage implements IdempotencyStorage {
 
 /** Its bytes by themselves; throws where they cannot be read. */
 function copyOf(completion: Completion): Completion {
-  return 'held' in completion
-    ? completion
-    : { ...completion, body: Buffer.from(new Uint8Array(completion.body).buffer) };
+  if ('held' in completion) return completion;
+  assertBytes(completion.body);
+  return { ...completion, body: Buffer.from(new Uint8Array(completion.body).buffer) };
 }
 
 function checkedOptions(options: MemoryStorageOptions): Required<MemoryStorageOptions> {
