@@ -11,7 +11,7 @@ import {
   type Ending,
 } from './engine/settlement';
 import type { CaptureListener } from './http/answer';
-import type { Capture } from './http/capture';
+import type { Capture } from './http/raw-capture';
 import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 import { inFlightMap } from './in-flight-map';
@@ -74,7 +74,10 @@ export class Attempt implements HandlerObserver, CaptureListener {
   }
 
   onOver(state: HandlerOver, error?: unknown): void {
-    if (state !== 'returned') this.brokeOff = this.capture?.committed === true;
+    if (state !== 'returned') {
+      this.brokeOff = this.capture?.committed === true;
+      this.capture?.expectFilters?.();
+    }
     // What a handler lets through of its lease is answered as if we had thrown it.
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) {

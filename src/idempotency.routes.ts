@@ -202,13 +202,17 @@ function captureRules(
   name: string,
 ): CaptureRules {
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
+  const answersHead = !isUnsafe(handler);
+  const injects = injectsResponse(controller, name);
+  const isAround = laterInterceptors(handler).length > 0;
   return Object.freeze({
     maxBytes,
     holdBack,
     replayHeaders,
     ownHeaders: ownHeaders(handler),
-    answersHead: !isUnsafe(handler),
-    injectsResponse: injectsResponse(controller, name),
+    answersHead,
+    injectsResponse: injects,
+    answersByReply: holdBack && !answersHead && !injects && !isAround,
   });
 }
 

@@ -27,6 +27,8 @@ export interface CaptureRules {
   readonly answersHead: boolean;
   /** The handler holds the response itself (`@Res()`, `@Next()`), and may hand it to another application, which gives it another prototype. */
   readonly injectsResponse: boolean;
+  /** Nobody within the interceptor holds the response, and it is held back: what a Fastify reply sends is all of it. */
+  readonly answersByReply: boolean;
 }
 
 export interface CaptureListener {

@@ -1,8 +1,8 @@
-import { noteSentPayload } from './capture';
+import { noteSentPayload } from './raw-capture';
 import type { FastifyReplyLike } from './raw-response';
 import { replayedPayload } from './replay';
+import { replyAnswerOf, type Done } from './reply-answer';
 
-type Done = (error: Error | null, payload?: unknown) => void;
 type OnSend = (request: unknown, reply: FastifyReplyLike, payload: unknown, done: Done) => void;
 
 interface FastifyAdapterLike {
@@ -20,6 +20,8 @@ export function addReplayHook(adapter: FastifyAdapterLike | undefined): void {
 
 /** With a callback: an asynchronous hook would let a handler that sends twice replace its first answer. */
 const onSend: OnSend = (_request, reply, payload, done) => {
+  const answer = replyAnswerOf(reply);
+  if (answer !== undefined) return answer.take(payload, done);
   noteSentPayload(reply, payload);
   done(null, replayedPayload(reply) ?? payload);
 };

@@ -33,6 +33,14 @@ export function wholeHeadOf(given: unknown): WholeHead | undefined {
   return { headers, byName };
 }
 
+/** Whether Node can send all of these as they are, in the same characters. */
+export function isPlainHead(headers: OutgoingHttpHeaders): boolean {
+  for (const name of Object.keys(headers)) {
+    if (!isPlain(headers[name]) || !PLAIN_NAME.test(name)) return false;
+  }
+  return true;
+}
+
 function isPlain(value: unknown): value is string | number | string[] {
   return Array.isArray(value) ? value.every(isPlainItem) : isPlainItem(value);
 }

@@ -1,0 +1,81 @@
+import type { OutgoingHttpHeaders } from 'node:http';
+import type { CaptureListener, CaptureRules } from './answer';
+import { HeldAnswer } from './held-answer';
+import { intercept, interceptionOf, placeOn } from './intercepted-response';
+import { whenConnectionCloses } from './queued-response';
+import { isBegun, type PlatformResponse, type RawResponse } from './raw-response';
+import { TeedAnswer } from './teed-answer';
+
+/** A response that is being captured. */
+export interface Capture {
+  /** Whether the application has begun to answer. */
+  readonly committed: boolean;
+  /** Whether the listener is going to be told when the response is over. */
+  readonly willTell: boolean;
+  /** The handler threw: exception filters come next, and may answer by the response itself. */
+  expectFilters?(): void;
+}
+
+/** Headers that are there before the handler runs, less those that are its own all the same. */
+export function headersBefore(headers: OutgoingHttpHeaders, rules: CaptureRules): OutgoingHttpHeaders {
+  if (rules.ownHeaders.length === 0) return headers;
+  const rest = { ...headers };
+  for (const name of rules.ownHeaders) delete rest[name];
+  return rest;
+}
+
+/**
+ * Captures what leaves the server through this response, below serializers, filters, `@Res()` handlers and streams.
+ * `undefined` where it was answered already, so that there is nothing left to answer.
+ *
+ * @param before the headers that are not the handler's
+ */
+export function captureRaw(
+  raw: RawResponse,
+  before: OutgoingHttpHeaders | undefined,
+  rules: CaptureRules,
+  listener: CaptureListener,
+): Capture | undefined {
+  if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
+  const place = placeOn(raw, rules.injectsResponse);
+  const known = before ?? headersBefore(place.original.getHeaders.call(raw), rules);
+  const answer = rules.holdBack
+    ? new HeldAnswer(raw, known, rules, listener)
+    : new TeedAnswer(raw, known, rules, listener);
+  const hasSocket = raw.socket != null;
+  // The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that.
+  const hasClient = raw.destroyed !== true && (hasSocket || !answer.isHttp2);
+  answer.willTell = hasClient && hasSocket;
+  intercept(raw, answer, place);
+  if (!hasClient) listener.onCut(false);
+  // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
+  else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
+  return answer;
+}
+
+/** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */
+function watchBegun(raw: RawResponse, listener: CaptureListener): Capture {
+  raw.once('close', () => void listener.onEnding({ kind: 'unreplayable', status: raw.statusCode }));
+  return { committed: true, willTell: false };
+}
+
+/**
+ * Tells the capture of a Fastify reply what its handler sends, before later hooks (compression, cookies, sessions) change
+ * it. Replays enter Fastify's pipeline at the same point, so those hooks run for them as well.
+ */
+export function noteSentPayload(
+  reply: { raw: PlatformResponse; getHeaders(): OutgoingHttpHeaders },
+  payload: unknown,
+): void {
+  const answer = interceptionOf(reply.raw);
+  if (answer instanceof HeldAnswer || answer instanceof TeedAnswer) {
+    answer.sent = { payload, headers: Object.assign(reply.getHeaders(), addedLater(payload)) };
+  }
+}
+
+/** Fastify takes the headers of a web `Response` over after the hook. Known by its tag: its class is loaded when it is named. */
+function addedLater(payload: unknown): OutgoingHttpHeaders | undefined {
+  const isWebResponse =
+    typeof payload === 'object' && Object.prototype.toString.call(payload) === '[object Response]';
+  return isWebResponse ? Object.fromEntries((payload as Response).headers) : undefined;
+}

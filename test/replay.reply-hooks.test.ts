@@ -1,0 +1,199 @@
+import { Catch, Controller, HttpException, Post, UseFilters, type ArgumentsHost } from '@nestjs/common';
+import type { NestFastifyApplication } from '@nestjs/platform-fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { inspect } from 'node:util';
+import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
+import { Gate } from './fixtures/gate';
+import { startApp, type TestApp } from './support/apps';
+import { headerOf, type WireAnswer } from './support/wire';
+
+/*
+ * Answers of Fastify that are taken where its `onSend` hooks see them, and held back there until they are stored: what
+ * others do to the reply meanwhile, what hooks do to the answer later, and answers that never come by the hooks.
+ */
+
+let runs = 0;
+let gate: Gate;
+let replies: FastifyReply[];
+let bytes: Buffer;
+let app: TestApp | undefined;
+beforeEach(() => {
+  runs = 0;
+  gate = new Gate();
+  replies = [];
+});
+afterEach(async () => {
+  gate.open();
+  await app?.close();
+  app = undefined;
+});
+
+/** Answers past the reply, as filters do that serve both platforms. */
+@Catch(HttpException)
+class RawFilter {
+  catch(error: HttpException, host: ArgumentsHost): void {
+    const { raw } = host.switchToHttp().getResponse<FastifyReply>();
+    raw.statusCode = error.getStatus();
+    raw.setHeader('X-Filter', 'raw');
+    raw.end('by the filter');
+  }
+}
+
+@Controller()
+class PaymentsController {
+  @Post('text') @Idempotent() text(): string {
+    return `run ${++runs}`;
+  }
+  @Post('bytes') @Idempotent() bytes(): Buffer {
+    runs++;
+    return (bytes = Buffer.from('as it was'));
+  }
+  @Post('slow') @Idempotent() async slow(): Promise<string> {
+    runs++;
+    await gate.pass();
+    return 'too late';
+  }
+  @Post('refused') @Idempotent() @UseFilters(RawFilter) refused(): void {
+    throw new HttpException(`run ${++runs}`, 422);
+  }
+}
+
+/** A storage that stands before the gate whenever it is to store an outcome. */
+function gatedStorage(): IdempotencyStorage {
+  const memory = new MemoryStorage();
+  return {
+    get: recordKey => memory.get(recordKey),
+    create: (recordKey, claim) => memory.create(recordKey, claim),
+    complete: async (...completion) => {
+      await gate.pass();
+      return memory.complete(...completion);
+    },
+    release: (...release) => memory.release(...release),
+    extend: (...extension) => memory.extend(...extension),
+    delete: recordKey => memory.delete(recordKey),
+  };
+}
+
+async function started(
+  storage: IdempotencyStorage,
+  addHooks?: (instance: FastifyInstance) => void,
+): Promise<TestApp> {
+  app = await startApp({
+    platform: 'fastify',
+    storage,
+    controllers: [PaymentsController],
+    prepare: async nest => {
+      const instance = (nest as NestFastifyApplication).getHttpAdapter().getInstance();
+      instance.addHook('onRequest', (_request, reply, done) => {
+        replies.push(reply);
+        done();
+      });
+      // The module adds its hook while the application is initialised.
+      await nest.init();
+      addHooks?.(instance);
+    },
+  });
+  return app;
+}
+
+const told = (answer: WireAnswer) => [
+  answer.status,
+  answer.body.toString(),
+  headerOf(answer, 'content-type'),
+  headerOf(answer, 'x-filter'),
+];
+
+describe('while the outcome is stored', () => {
+  it('the reply looks sent, and nobody can answer once more', async () => {
+    const server = await started(gatedStorage());
+    const answer = server.post('/text', 'k');
+    await gate.reached();
+    const [reply] = replies as [FastifyReply];
+    expect([reply.sent, reply.raw.headersSent, reply.raw.writableEnded]).toEqual([true, true, true]);
+    expect(inspect(reply, { depth: 3 })).toContain('Answer of a protected request');
+    void reply.code(503).send('timed out');
+    gate.open();
+
+    const first = await answer;
+    expect(told(first).slice(0, 2)).toEqual([201, 'run 1']);
+    expect(told(await server.post('/text', 'k'))).toEqual(told(first));
+    expect([reply.sent, runs]).toEqual([true, 1]);
+  });
+
+  it('the bytes stay as they were returned', async () => {
+    const server = await started(gatedStorage());
+    const answer = server.post('/bytes', 'k');
+    await gate.reached();
+    bytes.fill('x');
+    gate.open();
+
+    const first = await answer;
+    expect(first.body.toString()).toBe('as it was');
+    expect(told(await server.post('/bytes', 'k'))).toEqual(told(first));
+  });
+});
+
+describe.each([
+  ['at once', () => new MemoryStorage()],
+  ['later', gatedStorage],
+] as const)('with a storage that answers %s', (_when, storage) => {
+  beforeEach(() => gate.open());
+
+  it('a later hook changes first answers and replays alike', async () => {
+    const server = await started(storage(), instance =>
+      instance.addHook('onSend', async (_request, reply, payload) => {
+        void reply.code(202).header('X-Filter', 'hook');
+        return `<${String(payload)}>`;
+      }),
+    );
+    const first = await server.post('/text', 'k');
+    expect(told(first)).toEqual([202, '<run 1>', 'text/plain; charset=utf-8', 'hook']);
+    const replay = await server.post('/text', 'k');
+    expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+    expect([told(replay), runs]).toEqual([told(first), 1]);
+  });
+
+  it('a later hook that fails takes the answer from the client, and not from its next attempt', async () => {
+    let failures = 0;
+    const server = await started(storage(), instance =>
+      instance.addHook('onSend', (_request, _reply, payload, done) => {
+        if (failures++ === 0) done(new Error('The hook failed.'));
+        else done(null, payload);
+      }),
+    );
+    expect((await server.post('/text', 'k')).status).toBe(500);
+    const replay = await server.post('/text', 'k');
+    expect([...told(replay).slice(0, 2), headerOf(replay, 'idempotent-replayed')]).toEqual([
+      201,
+      'run 1',
+      'true',
+    ]);
+    expect(runs).toBe(1);
+  });
+
+  it('a filter that answers past the reply is replayed byte for byte', async () => {
+    const server = await started(storage());
+    const first = await server.post('/refused', 'k');
+    expect(told(first)).toEqual([422, 'by the filter', undefined, 'raw']);
+    const replay = await server.post('/refused', 'k');
+    expect([told(replay), headerOf(replay, 'idempotent-replayed')]).toEqual([told(first), 'true']);
+    expect(runs).toBe(1);
+  });
+});
+
+it('an answer that somebody gives past the reply and the handler holds the key', async () => {
+  const server = await started(new MemoryStorage());
+  const answer = server.post('/slow', 'k');
+  await gate.reached();
+  (replies[0] as FastifyReply).raw.end('past everybody');
+  expect((await answer).body.toString()).toBe('past everybody');
+  gate.open();
+  await server.settled();
+
+  const again = await server.post('/slow', 'k');
+  expect([again.status, JSON.parse(again.body.toString())]).toEqual([
+    409,
+    expect.objectContaining({ code: 'outcome-not-stored' }),
+  ]);
+  expect(runs).toBe(1);
+});
