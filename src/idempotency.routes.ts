@@ -204,7 +204,8 @@ function captureRules(
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
   const answersHead = !isUnsafe(handler);
   const injects = injectsResponse(controller, name);
-  const isAround = laterInterceptors(handler).length > 0;
+  const canBePlain = holdBack && !answersHead;
+  const isHeldWithin = injects || laterInterceptors(handler).length > 0;
   return Object.freeze({
     maxBytes,
     holdBack,
@@ -212,7 +213,8 @@ function captureRules(
     ownHeaders: ownHeaders(handler),
     answersHead,
     injectsResponse: injects,
-    answersByReply: holdBack && !answersHead && !injects && !isAround,
+    canBePlain,
+    answersByReply: canBePlain && !isHeldWithin,
   });
 }
 

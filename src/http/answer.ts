@@ -27,7 +27,9 @@ export interface CaptureRules {
   readonly answersHead: boolean;
   /** The handler holds the response itself (`@Res()`, `@Next()`), and may hand it to another application, which gives it another prototype. */
   readonly injectsResponse: boolean;
-  /** Nobody within the interceptor holds the response, and it is held back: what a Fastify reply sends is all of it. */
+  /** An answer that is there in one piece is all of it: none to HEAD, and held back. */
+  readonly canBePlain: boolean;
+  /** Nobody within the interceptor holds the response: what a Fastify reply sends is the answer. */
   readonly answersByReply: boolean;
 }
 

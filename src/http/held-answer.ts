@@ -70,7 +70,8 @@ export class HeldAnswer extends Answer implements Interception {
     return !this.wantsDrain;
   }
 
-  end(args: readonly unknown[]): void {
+  /** @param told where the listener knows of the ending already */
+  end(args: readonly unknown[], told?: Promise<void>): void {
     const { chunk, encoding, callback } = chunkArguments(args);
     if (this.ended) {
       if (callback) process.nextTick(callback, new Error('The response has ended already.'));
@@ -85,7 +86,8 @@ export class HeldAnswer extends Answer implements Interception {
     this.ended = true;
     this.onFinished = callback;
     if (bytes !== undefined) this.keep(chunk, encoding, bytes, true);
-    if (!this.deciding) this.decide(this.ending());
+    if (told !== undefined) this.flushAfter(told);
+    else if (!this.deciding) this.decide(this.ending());
     this.isFresh = false;
   }
 
@@ -182,15 +184,20 @@ export class HeldAnswer extends Answer implements Interception {
 
   /** However that goes: the client gets its answer. */
   private settle(ending: Ending): void {
-    const flush = () => this.flush();
     let told: MaybePromise<void>;
     try {
       told = this.listener.onEnding(ending);
     } catch {
-      return flush();
+      return this.flush();
     }
-    if (isPromise(told)) told.then(flush, flush);
-    else flush();
+    if (isPromise(told)) this.flushAfter(told);
+    else this.flush();
+  }
+
+  private flushAfter(told: Promise<void>): void {
+    this.deciding = true;
+    const flush = () => this.flush();
+    told.then(flush, flush);
   }
 
   /** What cannot be replayed is let pass, once its key is held. */

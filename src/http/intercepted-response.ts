@@ -97,6 +97,7 @@ const OWN: Overlay = {
     const interception = ownInterception(raw);
     return interception.passing ? undefined : interception;
   },
+  original: undefined,
   originalOf: raw => ownInterception(raw).original,
   read(name, raw) {
     const { original } = ownInterception(raw);
@@ -110,6 +111,7 @@ const OWN_ACCESSORS = accessorsOf(OWN);
 
 /** Where an interception is to stand. */
 export interface Place {
+  readonly raw: RawResponse;
   /** Where the methods that are there already are found; to be called on the response itself. */
   readonly original: RawResponse;
   readonly isOnPrototype: boolean;
@@ -125,14 +127,15 @@ export function placeOn(raw: RawResponse, injectsResponse: boolean): Place {
   const prototype = Object.getPrototypeOf(raw) as RawResponse;
   const own = ownMethods(raw);
   if (own.length === 0 && !isNodesPrototype(prototype) && !injectsResponse) {
-    return { original: originals.get(prototype) ?? overlayPrototype(prototype), isOnPrototype: true };
+    return { raw, original: originals.get(prototype) ?? overlayPrototype(prototype), isOnPrototype: true };
   }
   const below = originals.get(prototype) ?? prototype;
-  return { original: own.length === 0 ? below : withOwn(raw, below, own), isOnPrototype: false };
+  return { raw, original: own.length === 0 ? below : withOwn(raw, below, own), isOnPrototype: false };
 }
 
 /** Puts an interception between the application and its response. */
-export function intercept(raw: RawResponse, interception: Interception, place: Place): void {
+export function intercept(interception: Interception, place: Place): void {
+  const { raw } = place;
   interception.original = place.original;
   if (place.isOnPrototype) (interception.willTell ? underWay : adrift).set(raw, interception);
   else keepOnResponse(raw, interception);
@@ -159,6 +162,7 @@ function overlayPrototype(prototype: RawResponse): RawResponse {
       const isNearest = interception.original === original || Object.getPrototypeOf(raw) === prototype;
       return isNearest ? interception : undefined;
     },
+    original,
     originalOf: () => original,
     read: (name, raw) => reads[name].call(raw),
     leave: leaveMap,

@@ -1,5 +1,7 @@
 import { ServerResponse } from 'node:http';
+import { chunkArguments } from './answer';
 import type { RawResponse } from './raw-response';
+import { headersSentError } from './response-overlay';
 
 const LOOKS_SENT = Symbol('nestjs-idempotency.looks-sent');
 
@@ -7,16 +9,66 @@ interface HeldResponse extends RawResponse {
   [LOOKS_SENT]?: boolean;
 }
 
-/** Lets a response of Node's own prototype look answered, or no longer: whoever asks must not answer once more. */
+type Method = (this: HeldResponse, ...args: unknown[]) => unknown;
+type MethodName =
+  'setHeader' | 'appendHeader' | 'removeHeader' | 'writeHead' | 'flushHeaders' | 'write' | 'end';
+
+/**
+ * Lets a response of Node's look as if it were sent, or no longer. Whoever asks whether it is, such as a timeout, must not answer once
+ * more; and to whoever does not ask it does what a response does that has ended.
+ */
 export function letLookSent(raw: HeldResponse, looksSent: boolean): void {
   if (raw[LOOKS_SENT] === undefined) {
+    putMethodsOn(raw as Partial<Record<MethodName, Method>>);
     Object.defineProperty(raw, 'headersSent', HEADERS_SENT);
     Object.defineProperty(raw, 'writableEnded', WRITABLE_ENDED);
   }
   raw[LOOKS_SENT] = looksSent;
 }
 
-// One for all responses: with a function of its own each would have a shape that V8 sees only once, for 40 µs a request.
+const throwSent: Method = () => {
+  throw headersSentError();
+};
+
+const refuseChunk: Method = (...args) => {
+  const { callback } = chunkArguments(args);
+  if (callback) process.nextTick(callback, new Error('The response has ended already.'));
+  return false;
+};
+
+// These and the accessors serve all responses: with functions of its own each would have a shape that V8 sees only once, for 40 µs.
+const METHODS: Readonly<Record<MethodName, Method>> = {
+  setHeader: unlessSent('setHeader', throwSent),
+  appendHeader: unlessSent('appendHeader', throwSent),
+  removeHeader: unlessSent('removeHeader', throwSent),
+  writeHead: unlessSent('writeHead', throwSent),
+  flushHeaders: unlessSent('flushHeaders', () => undefined),
+  write: unlessSent('write', refuseChunk),
+  end: unlessSent('end', function (...args) {
+    refuseChunk.apply(this, args);
+    return this;
+  }),
+};
+
+/** One by one, for which V8 remembers the way from shape to shape. What others have put there stays. */
+function putMethodsOn(raw: Partial<Record<MethodName, Method>>): void {
+  if (!Object.hasOwn(raw, 'setHeader')) raw.setHeader = METHODS.setHeader;
+  if (!Object.hasOwn(raw, 'appendHeader')) raw.appendHeader = METHODS.appendHeader;
+  if (!Object.hasOwn(raw, 'removeHeader')) raw.removeHeader = METHODS.removeHeader;
+  if (!Object.hasOwn(raw, 'writeHead')) raw.writeHead = METHODS.writeHead;
+  if (!Object.hasOwn(raw, 'flushHeaders')) raw.flushHeaders = METHODS.flushHeaders;
+  if (!Object.hasOwn(raw, 'write')) raw.write = METHODS.write;
+  if (!Object.hasOwn(raw, 'end')) raw.end = METHODS.end;
+}
+
+function unlessSent(name: MethodName, refuse: Method): Method {
+  return function (...args) {
+    if (this[LOOKS_SENT]) return refuse.apply(this, args);
+    const original = Object.getPrototypeOf(this) as Record<MethodName, Method>;
+    return original[name].apply(this, args);
+  };
+}
+
 const HEADERS_SENT = accessor('headersSent');
 const WRITABLE_ENDED = accessor('writableEnded');
 

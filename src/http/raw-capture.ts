@@ -1,9 +1,10 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
-import { intercept, interceptionOf, placeOn } from './intercepted-response';
+import { intercept, interceptionOf, placeOn, type Place } from './intercepted-response';
 import { whenConnectionCloses } from './queued-response';
-import { isBegun, type PlatformResponse, type RawResponse } from './raw-response';
+import { PlainAnswer } from './plain-answer';
+import { isBegun, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
 /** A response that is being captured. */
@@ -39,18 +40,38 @@ export function captureRaw(
   if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
   const place = placeOn(raw, rules.injectsResponse);
   const known = before ?? headersBefore(place.original.getHeaders.call(raw), rules);
+  if (!rules.canBePlain || !place.isOnPrototype || !hasItsTurn(raw) || isHttp2(raw)) {
+    return captureAnyAnswer(place, known, rules, listener);
+  }
+  const plain = new PlainAnswer(place, known, rules, listener);
+  intercept(plain, place);
+  return plain;
+}
+
+function captureAnyAnswer(
+  place: Place,
+  before: OutgoingHttpHeaders,
+  rules: CaptureRules,
+  listener: CaptureListener,
+): Capture {
+  const { raw } = place;
   const answer = rules.holdBack
-    ? new HeldAnswer(raw, known, rules, listener)
-    : new TeedAnswer(raw, known, rules, listener);
+    ? new HeldAnswer(raw, before, rules, listener)
+    : new TeedAnswer(raw, before, rules, listener);
   const hasSocket = raw.socket != null;
   // The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that.
   const hasClient = raw.destroyed !== true && (hasSocket || !answer.isHttp2);
   answer.willTell = hasClient && hasSocket;
-  intercept(raw, answer, place);
+  intercept(answer, place);
   if (!hasClient) listener.onCut(false);
   // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
   else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;
+}
+
+/** Whether the response has its connection, and so is going to say that it is over. */
+export function hasItsTurn(raw: RawResponse): boolean {
+  return raw.socket != null && raw.destroyed !== true;
 }
 
 /** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */

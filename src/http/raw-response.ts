@@ -93,6 +93,12 @@ export function isBegun(raw: RawResponse): boolean {
   return raw.headersSent || (isHttp2(raw) && raw.writableEnded);
 }
 
+/** Whoever changed the status after the answer was there did so in vain. Asked first: on Express, setting costs 8 µs. */
+export function restoreStatus(raw: RawResponse, statusCode: number): void {
+  if (raw.statusCode !== statusCode) raw.statusCode = statusCode;
+  if (raw.statusMessage) raw.statusMessage = undefined;
+}
+
 /**
  * Names of all headers of a response, in their original spelling where the platform keeps it.
  *

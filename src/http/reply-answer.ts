@@ -3,12 +3,10 @@ import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { bytesOf, type CaptureListener, type CaptureRules } from './answer';
-import { codingOf } from './coding';
 import { letLookSent } from './looks-sent';
-import { captureRaw, noteSentPayload, type Capture } from './raw-capture';
-import { isBegun, isHttp2, type FastifyReplyLike, type RawResponse } from './raw-response';
-import { isSentWithoutBody, outcomeOf, type HeadWriting } from './snapshot';
-import { isPlainHead } from './whole-head';
+import { plainEnding } from './plain-outcome';
+import { captureRaw, hasItsTurn, noteSentPayload, type Capture } from './raw-capture';
+import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from './raw-response';
 
 /** How an `onSend` hook of Fastify goes on. */
 export type Done = (error: Error | null, payload?: unknown) => void;
@@ -26,7 +24,7 @@ export function replyAnswerOf(reply: FastifyReplyLike): ReplyAnswer | undefined 
 
 /** Whether the response is going to say that it is over, and nobody has begun to answer. */
 export function canAnswerByReply(raw: RawResponse): boolean {
-  return raw.socket != null && raw.destroyed !== true && !isHttp2(raw) && !isBegun(raw);
+  return hasItsTurn(raw) && !isHttp2(raw) && !isBegun(raw);
 }
 
 /**
@@ -98,7 +96,7 @@ export class ReplyAnswer implements Capture {
     letLookSent(raw, true);
     const send = () => {
       letLookSent(raw, false);
-      raw.statusCode = statusCode;
+      restoreStatus(raw, statusCode);
       try {
         done(null, payload);
       } catch (error) {
@@ -108,28 +106,10 @@ export class ReplyAnswer implements Capture {
     stored.then(send, send);
   }
 
-  /** `undefined` for an answer that Fastify and Node may yet change. */
   private endingOf(body: Buffer): Ending | undefined {
-    const { reply, rules, before } = this;
-    const { statusCode: status, statusMessage } = reply.raw;
-    if (statusMessage || isSentWithoutBody({ isHead: false, status })) return undefined;
-    if (body.length > rules.maxBytes) return undefined;
+    const { reply, before, rules } = this;
     const headers = reply.getHeaders();
-    if (!isPlainHead(headers) || decidesFraming(headers)) return undefined;
-    const outcome = outcomeOf({
-      status,
-      reason: undefined,
-      before,
-      names: Object.keys(headers),
-      headers,
-      sent: undefined,
-      body,
-      coding: codingOf(headers['content-encoding']),
-      isHead: false,
-      head: () => ASCII,
-      only: rules.replayHeaders,
-    });
-    return { kind: 'outcome', outcome };
+    return plainEnding({ raw: reply.raw, before, names: Object.keys(headers), headers, body }, rules);
   }
 
   private onClose(): void {
@@ -141,16 +121,4 @@ export class ReplyAnswer implements Capture {
     }
     this.listener.onLeft();
   }
-}
-
-const ASCII: HeadWriting = { isUtf8: false, spoilsDisposition: false };
-
-/** Whether the head says more of the body than that it is one: its length, trailers, or that it never ends. */
-function decidesFraming(headers: OutgoingHttpHeaders): boolean {
-  return (
-    headers['content-length'] !== undefined ||
-    headers['transfer-encoding'] !== undefined ||
-    headers.trailer !== undefined ||
-    String(headers['content-type']).startsWith('text/event-stream')
-  );
 }

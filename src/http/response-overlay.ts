@@ -46,6 +46,8 @@ export type Methods = Record<(typeof METHOD_NAMES)[number], Method>;
 export interface Overlay {
   /** Who answers for the response here; nobody where every call goes straight to the original. */
   interceptionOf(raw: RawResponse): Interception | undefined;
+  /** Where the methods that were there before are found, if that is one place for all responses. */
+  readonly original: RawResponse | undefined;
   originalOf(raw: RawResponse): RawResponse;
   /** What the original says. */
   read(name: AccessorName, raw: RawResponse): boolean;
@@ -53,66 +55,79 @@ export interface Overlay {
   leave(raw: RawResponse): void;
 }
 
-/**
- * The methods hold no state, so one set serves all responses of one overlay. Node refuses header changes once the head was sent;
- * so does a response whose head is held back.
- */
+/** The methods hold no state, so one set serves all responses of one overlay. */
 export function methodsOf(overlay: Overlay): Methods {
+  return { ...headerMethodsOf(overlay), ...answerMethodsOf(overlay) };
+}
+
+type HeaderMethodName = 'setHeader' | 'setHeaders' | 'appendHeader' | 'removeHeader';
+
+/** Node refuses header changes once the head was sent; so does a response whose head is held back. */
+function headerMethodsOf(overlay: Overlay): Pick<Methods, HeaderMethodName> {
+  const { original } = overlay;
   return {
     setHeader(name, value) {
       if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
-      return overlay.originalOf(this).setHeader.call(this, name as string, value as string);
+      return (original ?? overlay.originalOf(this)).setHeader.call(this, name as string, value as string);
     },
     setHeaders(headers) {
       if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
-      return overlay.originalOf(this).setHeaders?.call(this, headers);
+      return (original ?? overlay.originalOf(this)).setHeaders?.call(this, headers);
     },
     appendHeader(name, value) {
       if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
-      return overlay.originalOf(this).appendHeader?.call(this, name as string, value as string);
+      return (original ?? overlay.originalOf(this)).appendHeader?.call(this, name as string, value as string);
     },
     removeHeader(name) {
       if (overlay.interceptionOf(this)?.headersSent) throw headersSentError();
-      return overlay.originalOf(this).removeHeader.call(this, name as string);
+      return (original ?? overlay.originalOf(this)).removeHeader.call(this, name as string);
     },
+  };
+}
+
+function answerMethodsOf(overlay: Overlay): Omit<Methods, HeaderMethodName> {
+  const { original } = overlay;
+  return {
     writeHead(...args) {
       const interception = overlay.interceptionOf(this);
-      if (interception === undefined) return overlay.originalOf(this).writeHead.apply(this, args);
+      if (interception === undefined)
+        return (original ?? overlay.originalOf(this)).writeHead.apply(this, args);
       interception.writeHead(args);
       return this;
     },
     write(...args) {
       const interception = overlay.interceptionOf(this);
       return interception === undefined
-        ? overlay.originalOf(this).write.apply(this, args as Parameters<RawResponse['write']>)
+        ? (original ?? overlay.originalOf(this)).write.apply(this, args as Parameters<RawResponse['write']>)
         : interception.write(args);
     },
     end(...args) {
       const interception = overlay.interceptionOf(this);
-      if (interception === undefined) return overlay.originalOf(this).end.apply(this, args);
+      if (interception === undefined) return (original ?? overlay.originalOf(this)).end.apply(this, args);
       interception.end(args);
       return this;
     },
     flushHeaders() {
       const interception = overlay.interceptionOf(this);
-      if (interception === undefined) overlay.originalOf(this).flushHeaders.call(this);
+      if (interception === undefined) (original ?? overlay.originalOf(this)).flushHeaders.call(this);
       else interception.flushHeaders();
     },
     addTrailers(...args) {
       const interception = overlay.interceptionOf(this);
-      if (interception === undefined) overlay.originalOf(this).addTrailers.apply(this, args);
+      if (interception === undefined) (original ?? overlay.originalOf(this)).addTrailers.apply(this, args);
       else interception.addTrailers(args);
     },
     destroy(error) {
       const interception = overlay.interceptionOf(this);
-      if (interception === undefined) overlay.originalOf(this).destroy.call(this, error as Error | undefined);
+      if (interception === undefined)
+        (original ?? overlay.originalOf(this)).destroy.call(this, error as Error | undefined);
       else interception.destroy(error as Error | undefined);
       return this;
     },
     emit(event, ...args) {
       overlay.interceptionOf(this)?.sees(event as string, args[0]);
       if (event === 'finish' || event === 'close') overlay.leave(this);
-      return overlay.originalOf(this).emit.call(this, event as string, ...args);
+      return (original ?? overlay.originalOf(this)).emit.call(this, event as string, ...args);
     },
   };
 }

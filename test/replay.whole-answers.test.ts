@@ -1,26 +1,31 @@
 import { Catch, Controller, HttpException, Post, UseFilters, type ArgumentsHost } from '@nestjs/common';
 import type { NestFastifyApplication } from '@nestjs/platform-fastify';
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { inspect } from 'node:util';
 import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
 import { Gate } from './fixtures/gate';
-import { startApp, type TestApp } from './support/apps';
+import { PLATFORMS, startApp, type Platform, type TestApp } from './support/apps';
 import { headerOf, type WireAnswer } from './support/wire';
 
 /*
- * Answers of Fastify that are taken where its `onSend` hooks see them, and held back there until they are stored: what
- * others do to the reply meanwhile, what hooks do to the answer later, and answers that never come by the hooks.
+ * Answers that are there in one piece: Express' when the response is ended, Fastify's when its `onSend` hooks see them. They are held
+ * back there until they are stored: what others do to the response meanwhile, what hooks do to the answer later, and
+ * answers that never come by the hooks.
  */
 
 let runs = 0;
 let gate: Gate;
 let replies: FastifyReply[];
+let responses: ServerResponse[];
 let bytes: Buffer;
 let app: TestApp | undefined;
 beforeEach(() => {
   runs = 0;
   gate = new Gate();
   replies = [];
+  responses = [];
 });
 afterEach(async () => {
   gate.open();
@@ -74,6 +79,22 @@ function gatedStorage(): IdempotencyStorage {
   };
 }
 
+/** With a middleware that knows every response. */
+async function start(platform: Platform, storage: IdempotencyStorage): Promise<TestApp> {
+  app = await startApp({
+    platform,
+    storage,
+    controllers: [PaymentsController],
+    prepare: nest =>
+      nest.use((_request: unknown, response: ServerResponse, next: () => void) => {
+        responses.push(response);
+        next();
+      }),
+  });
+  return app;
+}
+
+/** With hooks that know every reply, and change answers. */
 async function started(
   storage: IdempotencyStorage,
   addHooks?: (instance: FastifyInstance) => void,
@@ -96,6 +117,9 @@ async function started(
   return app;
 }
 
+/** Of an error that Node throws too. */
+const SENT = expect.objectContaining({ code: 'ERR_HTTP_HEADERS_SENT' }) as Error;
+
 const told = (answer: WireAnswer) => [
   answer.status,
   answer.body.toString(),
@@ -103,7 +127,56 @@ const told = (answer: WireAnswer) => [
   headerOf(answer, 'x-filter'),
 ];
 
-describe('while the outcome is stored', () => {
+describe.each(PLATFORMS)('while the outcome is stored, on %s,', platform => {
+  it.each<[name: string, act: (response: ServerResponse) => unknown]>([
+    ['ends the response', response => response.end('late')],
+    ['writes to it', response => response.write('late')],
+    ['writes to it, with a callback', response => response.write('late', () => undefined)],
+    ['writes its head', response => expect(() => response.writeHead(503)).toThrow(SENT)],
+    ['sets a header', response => expect(() => response.setHeader('X-Late', '1')).toThrow(SENT)],
+    ['adds a header', response => expect(() => response.appendHeader('X-Late', '1')).toThrow(SENT)],
+    ['removes a header', response => expect(() => response.removeHeader('Content-Type')).toThrow(SENT)],
+    ['flushes the head', response => response.flushHeaders()],
+    ['changes the status', response => Object.assign(response, { statusCode: 503, statusMessage: 'Late' })],
+  ])('a middleware that %s changes nothing', async (_name, act) => {
+    const server = await start(platform, gatedStorage());
+    const answer = server.post('/text', 'k');
+    await gate.reached();
+    const [response] = responses as [ServerResponse];
+    expect([response.headersSent, response.writableEnded]).toEqual([true, true]);
+    act(response);
+    gate.open();
+
+    const first = await answer;
+    expect([first.statusLine, first.body.toString()]).toEqual(['HTTP/1.1 201 Created', 'run 1']);
+    expect(headerOf(first, 'x-late')).toBeUndefined();
+    const replay = await server.post('/text', 'k');
+    expect([told(replay), headerOf(replay, 'idempotent-replayed')]).toEqual([told(first), 'true']);
+    expect(runs).toBe(1);
+  });
+
+  it('a client that goes away finds its answer when it comes back', async () => {
+    const server = await start(platform, gatedStorage());
+    const wire = await server.connect();
+    wire.send({ path: '/text', headers: { 'Idempotency-Key': 'k' } });
+    await gate.reached();
+    const [response] = responses as [ServerResponse];
+    const isClosed = once(response, 'close');
+    await wire.abort();
+    await isClosed;
+    gate.open();
+    await server.settled();
+
+    const replay = await server.post('/text', 'k');
+    expect([told(replay).slice(0, 2), headerOf(replay, 'idempotent-replayed')]).toEqual([
+      [201, 'run 1'],
+      'true',
+    ]);
+    expect(runs).toBe(1);
+  });
+});
+
+describe('while the outcome is stored, on fastify,', () => {
   it('the reply looks sent, and nobody can answer once more', async () => {
     const server = await started(gatedStorage());
     const answer = server.post('/text', 'k');

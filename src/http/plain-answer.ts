@@ -1,0 +1,138 @@
+import type { OutgoingHttpHeaders } from 'node:http';
+import { inspect } from 'node:util';
+import type { Ending } from '../engine/settlement';
+import { isPromise, type MaybePromise } from '../maybe-promise';
+import { bytesOf, type CaptureListener, type CaptureRules } from './answer';
+import { HeldAnswer } from './held-answer';
+import { intercept, type Place } from './intercepted-response';
+import { plainEnding } from './plain-outcome';
+import type { Capture } from './raw-capture';
+import { headerNames, restoreStatus, type RawResponse } from './raw-response';
+import type { Interception } from './response-overlay';
+
+/**
+ * An answer of which nothing is there until `end()` is given all of it, as Express' `send()` and `json()` do: it is stored and
+ * sent in this one call. Whatever else the application begins is for a `HeldAnswer`, which takes this one's place; one for every
+ * answer would cost a first request 5 µs.
+ */
+export class PlainAnswer implements Interception, Capture {
+  original: RawResponse;
+  private readonly raw: RawResponse;
+  readonly willTell = true;
+  passing = false;
+  private isTaken = false;
+  /** What is to be sent, and when. */
+  private waiting: { readonly args: readonly unknown[]; readonly told: Promise<void> } | undefined;
+  private held: HeldAnswer | undefined;
+
+  constructor(
+    private readonly place: Place,
+    private readonly before: OutgoingHttpHeaders,
+    private readonly rules: CaptureRules,
+    private readonly listener: CaptureListener,
+  ) {
+    this.raw = place.raw;
+    this.original = place.original;
+  }
+
+  /** Responses that somebody logs lead here. */
+  [inspect.custom](): string {
+    return 'Answer of a protected request';
+  }
+
+  get committed(): boolean {
+    return this.isTaken || this.held?.committed === true;
+  }
+
+  get headersSent(): boolean {
+    return this.isTaken;
+  }
+
+  get writableEnded(): boolean {
+    return this.isTaken;
+  }
+
+  end(args: readonly unknown[]): void {
+    const [chunk, encoding] = args;
+    const isWhole = !this.isTaken && encoding === undefined && args.length <= 2;
+    const body = isWhole ? bytesOf(chunk, 'utf8') : undefined;
+    const ending = body && this.endingOf(body);
+    if (ending === undefined) return this.hold().end(args);
+    this.isTaken = true;
+    // What the application does with its buffer from now on must not change the answer.
+    const told = this.tell(ending);
+    if (isPromise(told)) this.sendAfter(told, typeof chunk === 'string' ? chunk : body);
+    else this.send(chunk);
+  }
+
+  private endingOf(body: Buffer): Ending | undefined {
+    const { raw, original, before, rules } = this;
+    const names = headerNames(raw, original);
+    return plainEnding({ raw, before, names, headers: original.getHeaders.call(raw), body }, rules);
+  }
+
+  /** However that goes: the client gets its answer. */
+  private tell(ending: Ending): MaybePromise<void> {
+    try {
+      return this.listener.onEnding(ending);
+    } catch {
+      return undefined;
+    }
+  }
+
+  private sendAfter(told: Promise<void>, chunk: unknown): void {
+    const { raw } = this;
+    const { statusCode } = raw;
+    this.waiting = { args: [chunk], told };
+    const send = () => {
+      if (this.held !== undefined) return;
+      restoreStatus(raw, statusCode);
+      this.send(chunk);
+    };
+    told.then(send, send);
+  }
+
+  private send(chunk: unknown): void {
+    this.passing = true;
+    this.original.end.call(this.raw, chunk);
+  }
+
+  writeHead(args: readonly unknown[]): void {
+    this.hold().writeHead(args);
+  }
+
+  write(args: readonly unknown[]): boolean {
+    return this.hold().write(args);
+  }
+
+  flushHeaders(): void {
+    this.hold().flushHeaders();
+  }
+
+  addTrailers(args: readonly unknown[]): void {
+    this.hold().addTrailers(args);
+  }
+
+  destroy(error?: Error): void {
+    this.hold().destroy(error);
+  }
+
+  sees(event: string, argument: unknown): void {
+    if (event === 'pipe') this.hold().sees(event, argument);
+    else if (event === 'close') this.listener.onCut(false);
+  }
+
+  left(): void {
+    this.listener.onLeft();
+  }
+
+  private hold(): HeldAnswer {
+    if (this.held === undefined) {
+      this.held = new HeldAnswer(this.raw, this.before, this.rules, this.listener);
+      this.held.willTell = true;
+      intercept(this.held, this.place);
+      if (this.waiting !== undefined) this.held.end(this.waiting.args, this.waiting.told);
+    }
+    return this.held;
+  }
+}
