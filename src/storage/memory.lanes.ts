@@ -1,16 +1,12 @@
 import { OutcomeMemory } from './memory.outcomes';
 import { NONE } from './memory.key-index';
-import { COMPLETED, type RowTable } from './memory.rows';
+import { COMPLETED, type Lane, type RowTable } from './memory.rows';
 import { SlabPool } from './memory.slabs';
 
-/** The rows of one duration, the next to expire first. */
-export interface Lane {
-  readonly number: number;
+interface DurationLane extends Lane {
   readonly completed: boolean;
   /** As it was last asked for, before rounding. */
   durationMs: number;
-  first: number;
-  last: number;
   /** For the outcomes of these rows, which expire at about the same time: none pins for long what they share. */
   readonly memory: OutcomeMemory;
 }
@@ -27,21 +23,18 @@ const PURGED_PER_LANE = 2;
  * row may therefore wait in its lane behind one that lives up to an eighth longer; readers judge its deadline themselves.
  */
 export class Lanes {
-  readonly #lanes: Lane[] = [];
-  readonly #byDuration = new Map<number, Lane>();
+  readonly #lanes: DurationLane[] = [];
+  readonly #byDuration = new Map<number, DurationLane>();
   readonly #slabs = new SlabPool();
-  #latestClaimed: Lane | undefined;
-  #latestCompleted: Lane | undefined;
+  #latestClaimed: DurationLane | undefined;
+  #latestCompleted: DurationLane | undefined;
 
   constructor(private readonly rows: RowTable) {}
 
   /** Puts a row that is in no lane at the end of the lane of its state and duration, and gives it its deadline. */
   enter(row: number, durationMs: number, nowMs: number): void {
-    const { rows } = this;
-    const lane = this.#laneOf(durationMs, rows.state(row) === COMPLETED);
-    rows.append(row, lane.number, lane.last, nowMs + durationMs);
-    if (lane.last === NONE) lane.first = row;
-    lane.last = row;
+    const lane = this.#laneOf(durationMs, this.rows.state(row) === COMPLETED);
+    this.rows.append(row, lane, nowMs + durationMs);
   }
 
   /** Where the outcomes of this duration are kept. */
@@ -50,14 +43,8 @@ export class Lanes {
   }
 
   leave(row: number): void {
-    const { rows } = this;
-    const lane = this.#lanes[rows.lane(row)]!;
-    const before = rows.before(row);
-    const after = rows.after(row);
-    if (before === NONE) lane.first = after;
-    else rows.setAfter(before, after);
-    if (after === NONE) lane.last = before;
-    else rows.setBefore(after, before);
+    const lane = this.#lanes[this.rows.lane(row)]!;
+    this.rows.unlink(row, lane);
     if (lane.first === NONE) lane.memory.forget();
   }
 
@@ -84,11 +71,11 @@ export class Lanes {
     return oldest;
   }
 
-  #hasExpired({ first }: Lane, nowMs: number): boolean {
+  #hasExpired({ first }: DurationLane, nowMs: number): boolean {
     return first !== NONE && this.rows.deadlineMs(first) <= nowMs;
   }
 
-  #laneOf(durationMs: number, completed: boolean): Lane {
+  #laneOf(durationMs: number, completed: boolean): DurationLane {
     // Nearly every claim has the lease of the one before, and every outcome its ttl.
     const latest = completed ? this.#latestCompleted : this.#latestClaimed;
     if (latest?.durationMs === durationMs) return latest;
@@ -103,10 +90,10 @@ export class Lanes {
     return lane;
   }
 
-  #addLane(name: number, completed: boolean): Lane {
+  #addLane(name: number, completed: boolean): DurationLane {
     const number = this.#lanes.length;
     const memory = new OutcomeMemory(this.#slabs);
-    const lane: Lane = { number, completed, durationMs: 0, first: NONE, last: NONE, memory };
+    const lane: DurationLane = { number, completed, durationMs: 0, first: NONE, last: NONE, memory };
     this.#byDuration.set(name, lane);
     this.#lanes.push(lane);
     return lane;

@@ -51,6 +51,13 @@ export interface OutcomeExtras {
   readonly sealedWith?: string;
 }
 
+/** Rows of one duration, each linked to the one that expires before it and the one after. */
+export interface Lane {
+  readonly number: number;
+  first: number;
+  last: number;
+}
+
 type Value = Texts | Headers | Slab | undefined;
 
 /**
@@ -213,37 +220,33 @@ export class RowTable {
     this.#values[row * VALUES + SLAB] = slab;
   }
 
-  /** Puts a row that is in no lane behind the last one of a lane (or `NONE`). */
-  append(row: number, lane: number, last: number, deadlineMs: number): void {
+  /** Puts a row that is in no lane at the end of one. */
+  append(row: number, lane: Lane, deadlineMs: number): void {
     const numbers = this.#numbers;
-    const number = row * NUMBERS;
-    numbers[number + DEADLINE] = deadlineMs;
-    numbers[number + BEFORE] = last;
-    numbers[number + AFTER] = NONE;
-    numbers[number + LANE] = lane;
-    if (last !== NONE) numbers[last * NUMBERS + AFTER] = row;
+    const { last } = lane;
+    numbers[row * NUMBERS + DEADLINE] = deadlineMs;
+    numbers[row * NUMBERS + LANE] = lane.number;
+    numbers[row * NUMBERS + BEFORE] = last;
+    numbers[row * NUMBERS + AFTER] = NONE;
+    if (last === NONE) lane.first = row;
+    else numbers[last * NUMBERS + AFTER] = row;
+    lane.last = row;
+  }
+
+  /** Takes a row out of the lane that it is in. */
+  unlink(row: number, lane: Lane): void {
+    const numbers = this.#numbers;
+    const before = numbers[row * NUMBERS + BEFORE]!;
+    const after = numbers[row * NUMBERS + AFTER]!;
+    if (before === NONE) lane.first = after;
+    else numbers[before * NUMBERS + AFTER] = after;
+    if (after === NONE) lane.last = before;
+    else numbers[after * NUMBERS + BEFORE] = before;
   }
 
   /** The number of the lane that the row is in. */
   lane(row: number): number {
     return this.#numbers[row * NUMBERS + LANE]!;
-  }
-
-  /** The row that expires before this one in the same lane. */
-  before(row: number): number {
-    return this.#numbers[row * NUMBERS + BEFORE]!;
-  }
-
-  setBefore(row: number, before: number): void {
-    this.#numbers[row * NUMBERS + BEFORE] = before;
-  }
-
-  after(row: number): number {
-    return this.#numbers[row * NUMBERS + AFTER]!;
-  }
-
-  setAfter(row: number, after: number): void {
-    this.#numbers[row * NUMBERS + AFTER] = after;
   }
 
   #texts(row: number): Texts | undefined {
@@ -263,7 +266,7 @@ export class RowTable {
   #takeNumber(): number {
     const row = this.#free;
     if (row !== NONE) {
-      this.#free = this.after(row);
+      this.#free = this.#numbers[row * NUMBERS + AFTER]!;
       return row;
     }
     const next = this.#values.length / VALUES;
