@@ -11,7 +11,7 @@ interface HeldResponse extends RawResponse {
 
 type Method = (this: HeldResponse, ...args: unknown[]) => unknown;
 type MethodName =
-  'setHeader' | 'appendHeader' | 'removeHeader' | 'writeHead' | 'flushHeaders' | 'write' | 'end';
+  'setHeader' | 'appendHeader' | 'removeHeader' | 'writeHead' | 'flushHeaders' | 'write' | 'end' | 'destroy';
 
 /**
  * Lets a response of Node's look as if it were sent, or no longer. Whoever asks whether it is, such as a timeout, must not answer once
@@ -48,17 +48,35 @@ const METHODS: Readonly<Record<MethodName, Method>> = {
     refuseChunk.apply(this, args);
     return this;
   }),
+  destroy: unlessSent('destroy', function (error) {
+    // Node parts an answer that is finished from its connection.
+    const { socket } = this;
+    this.once('finish', () => {
+      this.destroy(error as Error);
+      socket?.destroy();
+    });
+    return this;
+  }),
 };
 
-/** One by one, for which V8 remembers the way from shape to shape. What others have put there stays. */
+const METHOD_NAMES = Object.keys(METHODS) as readonly MethodName[];
+
+/** Whether somebody else has put methods on the response itself, which ours would hide. */
+export function hasOwnMethods(raw: RawResponse): boolean {
+  for (const name of METHOD_NAMES) if (Object.hasOwn(raw, name)) return true;
+  return false;
+}
+
+/** One by one, for which V8 remembers the way from shape to shape. */
 function putMethodsOn(raw: Partial<Record<MethodName, Method>>): void {
-  if (!Object.hasOwn(raw, 'setHeader')) raw.setHeader = METHODS.setHeader;
-  if (!Object.hasOwn(raw, 'appendHeader')) raw.appendHeader = METHODS.appendHeader;
-  if (!Object.hasOwn(raw, 'removeHeader')) raw.removeHeader = METHODS.removeHeader;
-  if (!Object.hasOwn(raw, 'writeHead')) raw.writeHead = METHODS.writeHead;
-  if (!Object.hasOwn(raw, 'flushHeaders')) raw.flushHeaders = METHODS.flushHeaders;
-  if (!Object.hasOwn(raw, 'write')) raw.write = METHODS.write;
-  if (!Object.hasOwn(raw, 'end')) raw.end = METHODS.end;
+  raw.setHeader = METHODS.setHeader;
+  raw.appendHeader = METHODS.appendHeader;
+  raw.removeHeader = METHODS.removeHeader;
+  raw.writeHead = METHODS.writeHead;
+  raw.flushHeaders = METHODS.flushHeaders;
+  raw.write = METHODS.write;
+  raw.end = METHODS.end;
+  raw.destroy = METHODS.destroy;
 }
 
 function unlessSent(name: MethodName, refuse: Method): Method {

@@ -10,6 +10,13 @@ import type { Capture } from './raw-capture';
 import { headerNames, restoreStatus, type RawResponse } from './raw-response';
 import type { Interception } from './response-overlay';
 
+/** What is to be sent, and when. */
+interface Waiting {
+  readonly chunk: unknown;
+  readonly statusCode: number;
+  readonly told: Promise<void>;
+}
+
 /**
  * An answer of which nothing is there until `end()` is given all of it, as Express' `send()` and `json()` do: it is stored and
  * sent in this one call. Whatever else the application begins is for a `HeldAnswer`, which takes this one's place; one for every
@@ -21,8 +28,8 @@ export class PlainAnswer implements Interception, Capture {
   readonly willTell = true;
   passing = false;
   private isTaken = false;
-  /** What is to be sent, and when. */
-  private waiting: { readonly args: readonly unknown[]; readonly told: Promise<void> } | undefined;
+  private hasLeft = false;
+  private waiting: Waiting | undefined;
   private held: HeldAnswer | undefined;
 
   constructor(
@@ -59,10 +66,11 @@ export class PlainAnswer implements Interception, Capture {
     const ending = body && this.endingOf(body);
     if (ending === undefined) return this.hold().end(args);
     this.isTaken = true;
-    // What the application does with its buffer from now on must not change the answer.
     const told = this.tell(ending);
-    if (isPromise(told)) this.sendAfter(told, typeof chunk === 'string' ? chunk : body);
-    else this.send(chunk);
+    // What the application does with its buffer from now on must not change the answer.
+    const whole = typeof chunk === 'string' ? chunk : body;
+    if (isPromise(told)) this.sendAfter(told, whole);
+    else this.send(whole);
   }
 
   private endingOf(body: Buffer): Ending | undefined {
@@ -83,7 +91,7 @@ export class PlainAnswer implements Interception, Capture {
   private sendAfter(told: Promise<void>, chunk: unknown): void {
     const { raw } = this;
     const { statusCode } = raw;
-    this.waiting = { args: [chunk], told };
+    this.waiting = { chunk, told, statusCode };
     const send = () => {
       if (this.held !== undefined) return;
       restoreStatus(raw, statusCode);
@@ -94,7 +102,11 @@ export class PlainAnswer implements Interception, Capture {
 
   private send(chunk: unknown): void {
     this.passing = true;
-    this.original.end.call(this.raw, chunk);
+    try {
+      this.original.end.call(this.raw, chunk);
+    } catch (error) {
+      this.original.destroy.call(this.raw, error as Error);
+    }
   }
 
   writeHead(args: readonly unknown[]): void {
@@ -123,16 +135,22 @@ export class PlainAnswer implements Interception, Capture {
   }
 
   left(): void {
+    this.hasLeft = true;
     this.listener.onLeft();
   }
 
   private hold(): HeldAnswer {
-    if (this.held === undefined) {
-      this.held = new HeldAnswer(this.raw, this.before, this.rules, this.listener);
-      this.held.willTell = true;
-      intercept(this.held, this.place);
-      if (this.waiting !== undefined) this.held.end(this.waiting.args, this.waiting.told);
-    }
-    return this.held;
+    return (this.held ??= this.begin());
+  }
+
+  private begin(): HeldAnswer {
+    const { raw, waiting } = this;
+    const held = new HeldAnswer(raw, this.before, this.rules, this.listener);
+    held.willTell = !this.hasLeft;
+    intercept(held, this.place);
+    if (waiting === undefined) return held;
+    restoreStatus(raw, waiting.statusCode);
+    held.end([waiting.chunk], waiting.told);
+    return held;
   }
 }

@@ -40,7 +40,9 @@ export function captureRaw(
   if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
   const place = placeOn(raw, rules.injectsResponse);
   const known = before ?? headersBefore(place.original.getHeaders.call(raw), rules);
-  if (!rules.canBePlain || !place.isOnPrototype || !hasItsTurn(raw) || isHttp2(raw)) {
+  // What Fastify sends goes through its hooks first.
+  const isFastify = before !== undefined;
+  if (isFastify || !rules.canBePlain || !place.isOnPrototype || !hasItsTurn(raw) || isHttp2(raw)) {
     return captureAnyAnswer(place, known, rules, listener);
   }
   const plain = new PlainAnswer(place, known, rules, listener);

@@ -3,10 +3,11 @@ import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { bytesOf, type CaptureListener, type CaptureRules } from './answer';
-import { letLookSent } from './looks-sent';
+import { hasOwnMethods, letLookSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
 import { captureRaw, hasItsTurn, noteSentPayload, type Capture } from './raw-capture';
 import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from './raw-response';
+import { mayHaveTrailers, restoreHead } from './reply-state';
 
 /** How an `onSend` hook of Fastify goes on. */
 export type Done = (error: Error | null, payload?: unknown) => void;
@@ -63,53 +64,60 @@ export class ReplyAnswer implements Capture {
   /** Called once for each payload: where a later hook fails, Fastify sends its error next. */
   take(payload: unknown, done: Done): void {
     if (this.isTaken) return done(null, payload);
-    const body = this.onResponse === undefined ? bytesOf(payload, 'utf8') : undefined;
-    const ending = body && this.endingOf(body);
+    const { reply } = this;
+    const body = this.canBeTaken ? bytesOf(payload, 'utf8') : undefined;
+    const headers = reply.getHeaders();
+    const ending = body && this.endingOf(headers, body);
     if (ending === undefined) {
       this.captureOnResponse();
-      noteSentPayload(this.reply, payload);
+      noteSentPayload(reply, payload);
       return done(null, payload);
     }
     this.isTaken = true;
+    const told = this.tell(ending);
+    if (!isPromise(told)) return done(null, payload);
     // What the application does with its buffer now must not change the answer.
-    this.send(ending, typeof payload === 'string' ? payload : body, done);
+    this.sendAfter(told, headers, typeof payload === 'string' ? payload : body, done);
+  }
+
+  private get canBeTaken(): boolean {
+    const { reply, onResponse } = this;
+    return onResponse === undefined && !mayHaveTrailers(reply) && !hasOwnMethods(reply.raw);
   }
 
   private captureOnResponse(): void {
     this.onResponse ??= captureRaw(this.reply.raw, this.before, this.rules, this.listener);
   }
 
-  private send(ending: Ending, payload: unknown, done: Done): void {
-    let told: MaybePromise<void> = undefined;
-    try {
-      told = this.listener.onEnding(ending);
-    } catch {
-      // However that goes: the client gets its answer.
-    }
-    if (isPromise(told)) this.holdUntil(told, payload, done);
-    else done(null, payload);
+  private endingOf(headers: OutgoingHttpHeaders, body: Buffer): Ending | undefined {
+    const { before, rules, reply } = this;
+    return plainEnding({ raw: reply.raw, before, names: Object.keys(headers), headers, body }, rules);
   }
 
-  private holdUntil(stored: Promise<void>, payload: unknown, done: Done): void {
-    const { raw } = this.reply;
-    const { statusCode } = raw;
-    letLookSent(raw, true);
+  /** However that goes: the client gets its answer. */
+  private tell(ending: Ending): MaybePromise<void> {
+    try {
+      return this.listener.onEnding(ending);
+    } catch {
+      return undefined;
+    }
+  }
+
+  private sendAfter(told: Promise<void>, headers: OutgoingHttpHeaders, payload: unknown, done: Done): void {
+    const { reply } = this;
+    const { statusCode } = reply.raw;
+    letLookSent(reply.raw, true);
     const send = () => {
-      letLookSent(raw, false);
-      restoreStatus(raw, statusCode);
+      letLookSent(reply.raw, false);
+      restoreStatus(reply.raw, statusCode);
+      restoreHead(reply, headers);
       try {
         done(null, payload);
       } catch (error) {
         done(error as Error);
       }
     };
-    stored.then(send, send);
-  }
-
-  private endingOf(body: Buffer): Ending | undefined {
-    const { reply, before, rules } = this;
-    const headers = reply.getHeaders();
-    return plainEnding({ raw: reply.raw, before, names: Object.keys(headers), headers, body }, rules);
+    told.then(send, send);
   }
 
   private onClose(): void {

@@ -1,0 +1,30 @@
+import type { OutgoingHttpHeaders } from 'node:http';
+import type { FastifyReplyLike } from './raw-response';
+
+/** Where Fastify keeps the trailers of a reply, `null` where it has none. It tells nobody else of them but by their names. */
+const TRAILERS = 'fastify.reply.trailers';
+
+let trailers: symbol | undefined;
+
+type Trailers = Record<symbol, unknown>;
+
+/** Whether the reply may have trailers, which Fastify announces in the head only after its hooks. */
+export function mayHaveTrailers(reply: FastifyReplyLike): boolean {
+  // Each copy of Fastify has a symbol of its own.
+  if (trailers === undefined || !(trailers in reply)) {
+    trailers = Object.getOwnPropertySymbols(reply).find(({ description }) => description === TRAILERS);
+  }
+  return trailers === undefined || (reply as unknown as Trailers)[trailers] !== null;
+}
+
+/** Gives a reply these headers and no trailers: whoever changed them since the answer was taken did so in vain. */
+export function restoreHead(reply: FastifyReplyLike, headers: OutgoingHttpHeaders): void {
+  const changed = reply.getHeaders();
+  for (const name of Object.keys(changed)) {
+    if (changed[name] !== headers[name]) reply.removeHeader(name);
+  }
+  for (const name of Object.keys(headers)) {
+    if (changed[name] !== headers[name]) reply.header(name, headers[name]);
+  }
+  if (mayHaveTrailers(reply)) (reply as unknown as Trailers)[trailers as symbol] = null;
+}
