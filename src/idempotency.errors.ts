@@ -46,6 +46,19 @@ interface ErrorDefinition {
 }
 
 /**
+ * What these say is about a request, and nothing in the code could be mended. So they have no stack: taking one costs a
+ * request that is refused 8 µs of 50, and everybody can have requests refused.
+ */
+const WITHOUT_STACK: ReadonlySet<IdempotencyErrorCode> = new Set([
+  'key-missing',
+  'key-invalid',
+  'key-reused',
+  'in-progress',
+  'outcome-not-stored',
+  'outcome-unknown',
+]);
+
+/**
  * Base of every error that the library answers with. It is an `HttpException`, so the application's filters see it;
  * its response is the problem document. It never holds stored data, a scope, a raw key or a token.
  */
@@ -67,13 +80,23 @@ export class IdempotencyError extends HttpException {
       code,
       ...(originalStatus === undefined ? {} : { originalStatus }),
     };
+    const { stackTraceLimit } = Error;
+    const hasStack = !WITHOUT_STACK.has(code);
+    if (!hasStack) Reflect.set(Error, 'stackTraceLimit', 0);
     super(problem, status, { cause: definition.cause });
+    if (!hasStack) Reflect.set(Error, 'stackTraceLimit', stackTraceLimit);
     this.name = new.target.name;
     this.message = `${title}. ${detail}`;
+    if (!hasStack) this.stack = `${this.name}: ${this.message}`;
     this.code = code;
     this.title = title;
     this.detail = detail;
     this.retryAfterSeconds = definition.retryAfterSeconds;
+  }
+
+  /** Gives a refusal the stack of its caller, where that is the application's code. */
+  trace(): void {
+    if (WITHOUT_STACK.has(this.code) && this.stack?.includes('\n') !== true) Error.captureStackTrace(this);
   }
 
   /** Sets the shape of `getResponse()`: RFC 9457, or `{ statusCode, message, error, code }` as Nest's own exceptions. */

@@ -5,7 +5,12 @@ import { durationMs } from './duration';
 import { fingerprintValue } from './http/fingerprint';
 import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyConfigurationError, KeyInvalidError, ReentrantUseError } from './idempotency.errors';
+import {
+  IdempotencyConfigurationError,
+  IdempotencyError,
+  KeyInvalidError,
+  ReentrantUseError,
+} from './idempotency.errors';
 import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
@@ -65,6 +70,15 @@ export class IdempotencyService {
    * what `work` throws
    */
   async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+    try {
+      return await this.runOnce(request, work);
+    } catch (error) {
+      if (error instanceof IdempotencyError) error.trace();
+      throw error;
+    }
+  }
+
+  private async runOnce<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
     knownOptions(request, ['operation', 'key', 'scope', 'payload', ...RUN_OPTIONS], 'request');
     const { operation, key, scope, payload, ...overrides } = request;
     checkName(operation, scope);

@@ -472,3 +472,28 @@ describe('each class of error', () => {
     for (const [code] of explained) expect(text).toContain(`<a id="/${code}"></a>`);
   });
 });
+
+describe('the stack of an error', () => {
+  const LIMIT = Error.stackTraceLimit;
+
+  it.each<[IdempotencyError]>([
+    [new KeyMissingError('the header')],
+    [new KeyInvalidError('It is empty.')],
+    [new KeyReusedError()],
+    [new InProgressError(1)],
+    [new HeldError('outcome-not-stored', 201)],
+    [new HeldError('outcome-unknown')],
+  ])('%s is an answer, and has none', error => {
+    expect(error.stack).toBe(`${error.name}: ${error.message}`);
+    expect(Error.stackTraceLimit).toBe(LIMIT);
+  });
+
+  it.each<[IdempotencyError]>([
+    [new StorageUnavailableError()],
+    [new LeaseLostError()],
+    [new ReentrantUseError('bill')],
+    [new RequestFunctionError('scope', 'it threw')],
+  ])('%s may be a mistake, and has one', error => {
+    expect(error.stack).toContain('errors.test.ts');
+  });
+});

@@ -103,6 +103,17 @@ describeStorages('IdempotencyService.run()', kit => {
     expect(names()).toContain('mismatch');
   });
 
+  it('tells of a refusal where it was asked for', async () => {
+    const { service } = await start();
+    await service.run(INVOICE, counter());
+    const refused = service.run({ ...INVOICE, payload: 'another' }, counter());
+    const { stack } = await refused.then(
+      () => new Error(),
+      (error: Error) => error,
+    );
+    expect(stack).toMatch(/^KeyReusedError: .*\n(.*\n)*.*service\.test\.ts/);
+  });
+
   it('refuses a repetition while the work goes on, and gives the result afterwards', async () => {
     const { service, names } = await start();
     const gate = new Gate();
