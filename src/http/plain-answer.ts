@@ -131,7 +131,7 @@ export class PlainAnswer implements Interception, Capture {
 
   sees(event: string, argument: unknown): void {
     if (event === 'pipe') this.hold().sees(event, argument);
-    else if (event === 'close') this.listener.onCut(false);
+    else if (event === 'close' && !this.isTaken) this.listener.onCut(false);
   }
 
   left(): void {
