@@ -94,11 +94,6 @@ export class IdempotencyError extends HttpException {
     this.retryAfterSeconds = definition.retryAfterSeconds;
   }
 
-  /** Gives a refusal the stack of its caller, where that is the application's code. */
-  trace(): void {
-    if (WITHOUT_STACK.has(this.code) && this.stack?.includes('\n') !== true) Error.captureStackTrace(this);
-  }
-
   /** Sets the shape of `getResponse()`: RFC 9457, or `{ statusCode, message, error, code }` as Nest's own exceptions. */
   inFormat(format: 'problem' | 'nest'): this {
     this.format = format;
@@ -110,6 +105,12 @@ export class IdempotencyError extends HttpException {
     if (this.format === 'problem') return super.getResponse() as IdempotencyProblem;
     return { statusCode: this.getStatus(), message: this.detail, error: this.title, code: this.code };
   }
+}
+
+/** Gives a refusal the stack of its caller, where that is the application's code. */
+export function traceRefusal(error: unknown): void {
+  if (!(error instanceof IdempotencyError) || !WITHOUT_STACK.has(error.code)) return;
+  if (error.stack?.includes('\n') !== true) Error.captureStackTrace(error);
 }
 
 /** 400: the route needs a key and the request has none. */

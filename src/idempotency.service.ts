@@ -7,9 +7,9 @@ import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
 import {
   IdempotencyConfigurationError,
-  IdempotencyError,
   KeyInvalidError,
   ReentrantUseError,
+  traceRefusal,
 } from './idempotency.errors';
 import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
@@ -73,7 +73,7 @@ export class IdempotencyService {
     try {
       return await this.runOnce(request, work);
     } catch (error) {
-      if (error instanceof IdempotencyError) error.trace();
+      traceRefusal(error);
       throw error;
     }
   }

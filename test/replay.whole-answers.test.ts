@@ -18,6 +18,7 @@ import { inspect } from 'node:util';
 import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS, startApp, type Platform, type TestApp } from './support/apps';
+import { around } from './support/apps.storage';
 import { untilCollected } from './support/garbage';
 import { headerOf, type WireAnswer } from './support/wire';
 
@@ -106,18 +107,12 @@ class PaymentsController {
 
 /** A storage that stands before the gate whenever it is to store an outcome. */
 function gatedStorage(): IdempotencyStorage {
-  const memory = new MemoryStorage();
-  return {
-    get: recordKey => memory.get(recordKey),
-    create: (recordKey, claim) => memory.create(recordKey, claim),
-    complete: async (...completion) => {
+  return around(new MemoryStorage(), {
+    complete: async call => {
       await gate.pass();
-      return memory.complete(...completion);
+      return call();
     },
-    release: (...release) => memory.release(...release),
-    extend: (...extension) => memory.extend(...extension),
-    delete: recordKey => memory.delete(recordKey),
-  };
+  });
 }
 
 /** With a middleware that knows every response. */
@@ -350,6 +345,18 @@ describe.each([
     const replay = await server.post('/text', 'k');
     expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
     expect([told(replay), runs]).toEqual([told(first), 1]);
+  });
+
+  it('a buffer that changes once it was answered with changes no answer', async () => {
+    const server = await started(storage(), instance =>
+      instance.addHook('onSend', (_request, _reply, payload, done) => {
+        bytes.fill('x');
+        done(null, payload);
+      }),
+    );
+    const first = await server.post('/bytes', 'k');
+    expect(first.body.toString()).toBe('as it was');
+    expect(told(await server.post('/bytes', 'k'))).toEqual(told(first));
   });
 
   it('a later hook that fails takes the answer from the client, and not from its next attempt', async () => {

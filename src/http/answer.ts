@@ -219,6 +219,21 @@ export abstract class Answer {
   }
 }
 
+/** Tells the listener of an ending. However that goes: the client gets its answer. */
+export function tell(listener: CaptureListener, ending: Ending): MaybePromise<void> {
+  try {
+    return listener.onEnding(ending);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What Node does with a chunk for a response that has ended. */
+export function refuseChunk(callback: ((error: Error) => void) | undefined): false {
+  if (callback) process.nextTick(callback, new Error('The response has ended already.'));
+  return false;
+}
+
 /** Old streams do not say in public whether they have ended. */
 function hasEnded(source: unknown): boolean {
   const { readableEnded, _readableState: state } = source as {

@@ -1,7 +1,7 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../engine/settlement';
 import { isPromise, type MaybePromise } from '../maybe-promise';
-import { Answer, bytesOf, chunkArguments, joined } from './answer';
+import { Answer, bytesOf, chunkArguments, joined, refuseChunk, tell } from './answer';
 import { headersSentError, type Interception } from './response-overlay';
 import { givenHeaders, headerEntries, headerNames, mustWriteApart } from './raw-response';
 import { unchanging } from './snapshot';
@@ -73,10 +73,7 @@ export class HeldAnswer extends Answer implements Interception {
   /** @param told where the listener knows of the ending already */
   end(args: readonly unknown[], told?: Promise<void>): void {
     const { chunk, encoding, callback } = chunkArguments(args);
-    if (this.ended) {
-      if (callback) process.nextTick(callback, new Error('The response has ended already.'));
-      return;
-    }
+    if (this.ended) return void refuseChunk(callback);
     // Node takes whatever is falsy for nothing.
     const bytes = chunk ? bytesOf(chunk, encoding) : undefined;
     if (chunk && bytes === undefined) return void this.original.end.apply(this.raw, [...args]);
@@ -165,10 +162,7 @@ export class HeldAnswer extends Answer implements Interception {
     args: readonly unknown[],
     callback: ((error?: Error | null) => void) | undefined,
   ): boolean {
-    if (this.ended) {
-      if (callback) process.nextTick(callback, new Error('The response has ended already.'));
-      return false;
-    }
+    if (this.ended) return refuseChunk(callback);
     // Throws before it sends anything: the chunk is of no type that Node writes.
     return this.original.write.call(this.raw, args[0], ...args.slice(1));
   }
@@ -182,14 +176,8 @@ export class HeldAnswer extends Answer implements Interception {
     );
   }
 
-  /** However that goes: the client gets its answer. */
   private settle(ending: Ending): void {
-    let told: MaybePromise<void>;
-    try {
-      told = this.listener.onEnding(ending);
-    } catch {
-      return this.flush();
-    }
+    const told = tell(this.listener, ending);
     if (isPromise(told)) this.flushAfter(told);
     else this.flush();
   }

@@ -67,7 +67,8 @@ function readOf(original: object, name: AccessorName): Read {
   return () => Reflect.get(original, name) as boolean;
 }
 
-const NODES = readsOf(ServerResponse.prototype);
+/** What Node's own responses say. */
+export const NODES_READS = readsOf(ServerResponse.prototype);
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
   raw[INTERCEPTION] = interception;
@@ -101,7 +102,9 @@ const OWN: Overlay = {
   originalOf: raw => ownInterception(raw).original,
   read(name, raw) {
     const { original } = ownInterception(raw);
-    return original === ServerResponse.prototype ? NODES[name].call(raw) : readOf(original, name).call(raw);
+    return original === ServerResponse.prototype
+      ? NODES_READS[name].call(raw)
+      : readOf(original, name).call(raw);
   },
   leave: raw => ownInterception(raw).left(),
 };
@@ -141,7 +144,8 @@ export function intercept(interception: Interception, place: Place): void {
   else keepOnResponse(raw, interception);
 }
 
-function ownMethods(raw: RawResponse): readonly string[] {
+/** Names of the methods that somebody has put on the response itself. */
+export function ownMethods(raw: RawResponse): readonly string[] {
   const own: string[] = [];
   for (const name of CALLED_NAMES) if (Object.hasOwn(raw, name)) own.push(name);
   return own;

@@ -1,7 +1,7 @@
-import { ServerResponse } from 'node:http';
-import { chunkArguments } from './answer';
+import { chunkArguments, refuseChunk } from './answer';
+import { NODES_READS } from './intercepted-response';
 import type { RawResponse } from './raw-response';
-import { headersSentError } from './response-overlay';
+import { headersSentError, type AccessorName } from './response-overlay';
 
 const LOOKS_SENT = Symbol('nestjs-idempotency.looks-sent');
 
@@ -30,11 +30,7 @@ const throwSent: Method = () => {
   throw headersSentError();
 };
 
-const refuseChunk: Method = (...args) => {
-  const { callback } = chunkArguments(args);
-  if (callback) process.nextTick(callback, new Error('The response has ended already.'));
-  return false;
-};
+const refuse: Method = (...args) => refuseChunk(chunkArguments(args).callback);
 
 // These and the accessors serve all responses: with functions of its own each would have a shape that V8 sees only once, for 40 µs.
 const METHODS: Readonly<Record<MethodName, Method>> = {
@@ -43,9 +39,9 @@ const METHODS: Readonly<Record<MethodName, Method>> = {
   removeHeader: unlessSent('removeHeader', throwSent),
   writeHead: unlessSent('writeHead', throwSent),
   flushHeaders: unlessSent('flushHeaders', () => undefined),
-  write: unlessSent('write', refuseChunk),
+  write: unlessSent('write', refuse),
   end: unlessSent('end', function (...args) {
-    refuseChunk.apply(this, args);
+    refuse.apply(this, args);
     return this;
   }),
   destroy: unlessSent('destroy', function (error) {
@@ -59,14 +55,6 @@ const METHODS: Readonly<Record<MethodName, Method>> = {
   }),
 };
 
-const METHOD_NAMES = Object.keys(METHODS) as readonly MethodName[];
-
-/** Whether somebody else has put methods on the response itself, which ours would hide. */
-export function hasOwnMethods(raw: RawResponse): boolean {
-  for (const name of METHOD_NAMES) if (Object.hasOwn(raw, name)) return true;
-  return false;
-}
-
 /** One by one, for which V8 remembers the way from shape to shape. */
 function putMethodsOn(raw: Partial<Record<MethodName, Method>>): void {
   raw.setHeader = METHODS.setHeader;
@@ -79,9 +67,9 @@ function putMethodsOn(raw: Partial<Record<MethodName, Method>>): void {
   raw.destroy = METHODS.destroy;
 }
 
-function unlessSent(name: MethodName, refuse: Method): Method {
+function unlessSent(name: MethodName, afterwards: Method): Method {
   return function (...args) {
-    if (this[LOOKS_SENT]) return refuse.apply(this, args);
+    if (this[LOOKS_SENT]) return afterwards.apply(this, args);
     const original = Object.getPrototypeOf(this) as Record<MethodName, Method>;
     return original[name].apply(this, args);
   };
@@ -90,11 +78,11 @@ function unlessSent(name: MethodName, refuse: Method): Method {
 const HEADERS_SENT = accessor('headersSent');
 const WRITABLE_ENDED = accessor('writableEnded');
 
-function accessor(name: 'headersSent' | 'writableEnded'): PropertyDescriptor & ThisType<HeldResponse> {
+function accessor(name: AccessorName): PropertyDescriptor & ThisType<HeldResponse> {
   return {
     configurable: true,
     get() {
-      return this[LOOKS_SENT] || Boolean(Reflect.get(ServerResponse.prototype, name, this));
+      return this[LOOKS_SENT] || NODES_READS[name].call(this);
     },
   };
 }

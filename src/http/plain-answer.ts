@@ -1,8 +1,8 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
-import { isPromise, type MaybePromise } from '../maybe-promise';
-import { bytesOf, type CaptureListener, type CaptureRules } from './answer';
+import { isPromise } from '../maybe-promise';
+import { bytesOf, tell, type CaptureListener, type CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, type Place } from './intercepted-response';
 import { plainEnding } from './plain-outcome';
@@ -66,7 +66,7 @@ export class PlainAnswer implements Interception, Capture {
     const ending = body && this.endingOf(body);
     if (ending === undefined) return this.hold().end(args);
     this.isTaken = true;
-    const told = this.tell(ending);
+    const told = tell(this.listener, ending);
     // What the application does with its buffer from now on must not change the answer.
     const whole = typeof chunk === 'string' ? chunk : body;
     if (isPromise(told)) this.sendAfter(told, whole);
@@ -77,15 +77,6 @@ export class PlainAnswer implements Interception, Capture {
     const { raw, original, before, rules } = this;
     const names = headerNames(raw, original);
     return plainEnding({ raw, before, names, headers: original.getHeaders.call(raw), body }, rules);
-  }
-
-  /** However that goes: the client gets its answer. */
-  private tell(ending: Ending): MaybePromise<void> {
-    try {
-      return this.listener.onEnding(ending);
-    } catch {
-      return undefined;
-    }
   }
 
   private sendAfter(told: Promise<void>, chunk: unknown): void {

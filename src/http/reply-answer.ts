@@ -1,9 +1,10 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../engine/settlement';
-import { isPromise, type MaybePromise } from '../maybe-promise';
-import { bytesOf, type CaptureListener, type CaptureRules } from './answer';
-import { hasOwnMethods, letLookSent } from './looks-sent';
+import { isPromise } from '../maybe-promise';
+import { bytesOf, tell, type CaptureListener, type CaptureRules } from './answer';
+import { ownMethods } from './intercepted-response';
+import { letLookSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
 import { captureRaw, hasItsTurn, noteSentPayload, type Capture } from './raw-capture';
 import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from './raw-response';
@@ -64,25 +65,29 @@ export class ReplyAnswer implements Capture {
   /** Called once for each payload: where a later hook fails, Fastify sends its error next. */
   take(payload: unknown, done: Done): void {
     if (this.isTaken) return done(null, payload);
-    const { reply } = this;
     const body = this.canBeTaken ? bytesOf(payload, 'utf8') : undefined;
-    const headers = reply.getHeaders();
-    const ending = body && this.endingOf(headers, body);
-    if (ending === undefined) {
-      this.captureOnResponse();
-      noteSentPayload(reply, payload);
-      return done(null, payload);
-    }
+    if (body === undefined) return this.pass(payload, done);
+    const headers = this.reply.getHeaders();
+    const ending = this.endingOf(headers, body);
+    if (ending === undefined) return this.pass(payload, done);
     this.isTaken = true;
-    const told = this.tell(ending);
-    if (!isPromise(told)) return done(null, payload);
-    // What the application does with its buffer now must not change the answer.
-    this.sendAfter(told, headers, typeof payload === 'string' ? payload : body, done);
+    const told = tell(this.listener, ending);
+    // What the application does with its buffer from now on must not change the answer.
+    const whole = typeof payload === 'string' ? payload : body;
+    if (isPromise(told)) this.sendAfter(told, headers, whole, done);
+    else done(null, whole);
   }
 
   private get canBeTaken(): boolean {
     const { reply, onResponse } = this;
-    return onResponse === undefined && !mayHaveTrailers(reply) && !hasOwnMethods(reply.raw);
+    return onResponse === undefined && !mayHaveTrailers(reply) && ownMethods(reply.raw).length === 0;
+  }
+
+  /** To the response, where it is captured. */
+  private pass(payload: unknown, done: Done): void {
+    this.captureOnResponse();
+    noteSentPayload(this.reply, payload);
+    done(null, payload);
   }
 
   private captureOnResponse(): void {
@@ -92,15 +97,6 @@ export class ReplyAnswer implements Capture {
   private endingOf(headers: OutgoingHttpHeaders, body: Buffer): Ending | undefined {
     const { before, rules, reply } = this;
     return plainEnding({ raw: reply.raw, before, names: Object.keys(headers), headers, body }, rules);
-  }
-
-  /** However that goes: the client gets its answer. */
-  private tell(ending: Ending): MaybePromise<void> {
-    try {
-      return this.listener.onEnding(ending);
-    } catch {
-      return undefined;
-    }
   }
 
   private sendAfter(told: Promise<void>, headers: OutgoingHttpHeaders, payload: unknown, done: Done): void {

@@ -46,8 +46,9 @@ export type Methods = Record<(typeof METHOD_NAMES)[number], Method>;
 export interface Overlay {
   /** Who answers for the response here; nobody where every call goes straight to the original. */
   interceptionOf(raw: RawResponse): Interception | undefined;
-  /** Where the methods that were there before are found, if that is one place for all responses. */
+  /** Where the methods that were there before are found, if that is one place for all responses; it spares them a call each. */
   readonly original: RawResponse | undefined;
+  /** The same of one response. */
   originalOf(raw: RawResponse): RawResponse;
   /** What the original says. */
   read(name: AccessorName, raw: RawResponse): boolean;
