@@ -9,8 +9,6 @@ import { multipartText } from './multipart';
 import type { NodeRequest, RequestView } from './request-view';
 
 const NO_BODY = '-';
-/** From this many bytes on, JSON is faster put in order as a whole. */
-const LARGE_BODY = 4096;
 
 /**
  * The parsed body, tagged by its kind: none, text, bytes, form or JSON. With `request.rawBody` the numbers of a JSON body
@@ -109,7 +107,7 @@ function isJson(contentType: string): boolean {
 
 function jsonText(request: RequestView): string {
   const { body, rawBody } = request;
-  return exactJsonText(request, rawBody) ?? canonicalJson(body, isLarge(request));
+  return exactJsonText(request, rawBody) ?? canonicalJson(body);
 }
 
 /** `undefined` where the parsed body tells everything. */
@@ -118,12 +116,6 @@ function exactJsonText(request: RequestView, rawBody: unknown): string | undefin
   const bytes = bufferOf(rawBody);
   const isExact = !mayHoldInexactNumbers(bytes.toString('latin1', startOfText(bytes)));
   return isExact ? undefined : exactText(bytes.toString('utf8'));
-}
-
-/** A body of unknown length counts as large. */
-function isLarge({ headers }: RequestView): boolean {
-  const length = headers['content-length'];
-  return length === undefined || Number(length) >= LARGE_BODY;
 }
 
 /** `undefined` where the application's parser reads more than JSON. */

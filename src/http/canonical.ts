@@ -1,25 +1,12 @@
 import { hash } from 'node:crypto';
 import { types } from 'node:util';
 import { BodyUnreadableError, IdempotencyError } from '../idempotency.errors';
-import { areSame, isPlain, MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { isPlain, MAX_DEPTH, sortNames, tooDeep } from './plain';
 import { sortedJson } from './sorted-json';
 
 const SHORT_TEXT = 4096;
 /** Holes that an array may have before only its entries are visited: `a[4294967294]=x` is one form field. */
 const MAX_HOLES = 1000;
-const SHAPES = 16;
-
-/** The members of one kind of object: most big bodies are lists of objects with the same names in the same order. */
-interface Shape {
-  /** In the order of the object. */
-  readonly names: readonly string[];
-  readonly sorted: readonly string[];
-  /** `"name":`, in the order of `sorted`. */
-  readonly heads: readonly string[];
-}
-
-/** The shapes met lately in one array, each in a slot by its size and first name; outside of arrays there is nothing to meet again. */
-type Shapes = (Shape | undefined)[] | undefined;
 
 const NEEDS_ESCAPE = /[\u0000-\u001f"\\\ud800-\udfff]/;
 
@@ -33,13 +20,12 @@ const NEEDS_ESCAPE = /[\u0000-\u001f"\\\ud800-\udfff]/;
  * digest), `Map` and `Set` (in any order); a `Date` is its ISO string and a `bigint` its digits. An instance of a class that
  * brings its own `toJSON` is what that gives.
  *
- * @param isLarge whether the value is probably a large one: the text is the same, and is made in another way
  * @throws BodyUnreadableError where the value is nested deeper than 256 levels, contains itself, or holds an object whose
  * content cannot be seen (a promise, a stream, a `FormData`)
  */
-export function canonicalJson(value: unknown, isLarge = false): string {
+export function canonicalJson(value: unknown): string {
   try {
-    return (isLarge ? sortedJson(value) : undefined) ?? textOf(value, 1, undefined) ?? 'undefined';
+    return sortedJson(value) ?? textOf(value, 1) ?? 'undefined';
   } catch (error) {
     if (error instanceof IdempotencyError) throw error;
     // A getter or a toJSON of the application, or a text longer than a string can be.
@@ -55,7 +41,7 @@ export function quoteText(text: string): string {
   return text.length < SHORT_TEXT && !NEEDS_ESCAPE.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
-function textOf(value: unknown, depth: number, shapes: Shapes): string | undefined {
+function textOf(value: unknown, depth: number): string | undefined {
   switch (typeof value) {
     case 'string':
       return quoteText(value);
@@ -64,7 +50,7 @@ function textOf(value: unknown, depth: number, shapes: Shapes): string | undefin
     case 'boolean':
       return String(value);
     case 'object':
-      return value === null ? 'null' : textOfObject(value, depth, shapes);
+      return value === null ? 'null' : textOfObject(value, depth);
     case 'undefined':
     case 'function':
     case 'symbol':
@@ -72,75 +58,55 @@ function textOf(value: unknown, depth: number, shapes: Shapes): string | undefin
   }
 }
 
-function textOfObject(value: object, depth: number, shapes: Shapes): string {
+function textOfObject(value: object, depth: number): string {
   // Checked before descending, so no depth can exhaust the stack; a cycle is endless depth.
   if (depth > MAX_DEPTH) throw tooDeep();
-  if (Array.isArray(value)) return textOfArray(value, depth, shapes);
-  return isPlain(value) ? textOfMembers(value, depth, shapes) : textOfInstance(value, depth, shapes);
+  if (Array.isArray(value)) return textOfArray(value, depth);
+  return isPlain(value) ? textOfMembers(value, depth) : textOfInstance(value, depth);
 }
 
-function textOfMembers(value: object, depth: number, shapes: Shapes): string {
+function textOfMembers(value: object, depth: number): string {
   const members = value as Record<string, unknown>;
-  const names = Object.keys(value);
-  const shape = shapes && shapeOf(names, shapes);
-  const sorted = shape?.sorted ?? sortNames(names);
   let text = '{';
-  for (let at = 0; at < sorted.length; at += 1) {
-    const name = sorted[at] as string;
-    const member = textOf(members[name], depth + 1, shapes);
+  for (const name of sortNames(Object.keys(value))) {
+    const member = textOf(members[name], depth + 1);
     if (member === undefined) continue;
     if (text.length > 1) text += ',';
-    text += shape?.heads[at] ?? headOf(name);
-    text += member;
+    text += `${quoteText(name)}:${member}`;
   }
   return `${text}}`;
 }
 
-function shapeOf(names: string[], shapes: NonNullable<Shapes>): Shape {
-  const slot = (names.length * 7 + (names[0]?.length ?? 0)) % SHAPES;
-  const known = shapes[slot];
-  if (known !== undefined && areSame(known.names, names)) return known;
-  const sorted = sortNames(names.slice());
-  const shape = { names, sorted, heads: sorted.map(headOf) };
-  shapes[slot] = shape;
-  return shape;
-}
-
-function headOf(name: string): string {
-  return `${quoteText(name)}:`;
-}
-
-function textOfArray(value: readonly unknown[], depth: number, around: Shapes): string {
-  const shapes = around ?? [];
+function textOfArray(value: readonly unknown[], depth: number): string {
   let text = '[';
   let holes = 0;
   for (let at = 0; at < value.length; at += 1) {
     const element = value[at];
     if (element === undefined && ++holes > MAX_HOLES) {
-      return `Array(${value.length})${textOfMembers(value, depth, shapes)}`;
+      return `Array(${value.length})${textOfMembers(value, depth)}`;
     }
     if (at > 0) text += ',';
-    text += textOf(element, depth + 1, shapes) ?? 'null';
+    text += textOf(element, depth + 1) ?? 'null';
   }
   return `${text}]`;
 }
 
-function textOfInstance(value: object, depth: number, shapes: Shapes): string {
+function textOfInstance(value: object, depth: number): string {
   const text = textOfBuiltIn(value);
   if (text !== undefined) return text;
-  if (types.isMap(value)) return `Map${textOfSorted([...value], depth, shapes)}`;
-  if (types.isSet(value)) return `Set${textOfSorted([...value], depth, shapes)}`;
+  if (types.isMap(value)) return `Map${textOfSorted([...value], depth)}`;
+  if (types.isSet(value)) return `Set${textOfSorted([...value], depth)}`;
   const { toJSON } = Object.getPrototypeOf(value) as { toJSON?: unknown };
-  if (typeof toJSON === 'function') return textOf(toJSON.call(value), depth + 1, shapes) ?? 'null';
+  if (typeof toJSON === 'function') return textOf(toJSON.call(value), depth + 1) ?? 'null';
   if (Object.keys(value).length === 0) throw unseen(value);
-  return textOfMembers(value, depth, shapes);
+  return textOfMembers(value, depth);
 }
 
 function textOfBuiltIn(value: object): string | undefined {
   if (types.isDate(value)) return textOfDate(value);
   if (ArrayBuffer.isView(value)) return textOfView(value);
   if (types.isAnyArrayBuffer(value)) return textOfView(new Uint8Array(value));
-  return types.isBoxedPrimitive(value) ? textOf(value.valueOf(), MAX_DEPTH, undefined) : undefined;
+  return types.isBoxedPrimitive(value) ? textOf(value.valueOf(), MAX_DEPTH) : undefined;
 }
 
 function textOfDate(value: Date): string {
@@ -154,8 +120,8 @@ function textOfView(view: ArrayBufferView): string {
   return `${kind}(${hash('sha256', bytes, 'base64url')})`;
 }
 
-function textOfSorted(values: readonly unknown[], depth: number, shapes: Shapes): string {
-  const texts = values.map(value => textOf(value, depth + 1, shapes) ?? 'null');
+function textOfSorted(values: readonly unknown[], depth: number): string {
+  const texts = values.map(value => textOf(value, depth + 1) ?? 'null');
   return `[${texts.sort().join(',')}]`;
 }
 

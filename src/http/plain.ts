@@ -27,7 +27,8 @@ export function tooDeep(): BodyUnreadableError {
   );
 }
 
-function isSorted(names: readonly string[]): boolean {
+/** Whether names are in the order of `sortNames`. */
+export function isSorted(names: readonly string[]): boolean {
   for (let at = 1; at < names.length; at += 1) {
     if ((names[at - 1] as string) > (names[at] as string)) return false;
   }

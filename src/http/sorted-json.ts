@@ -1,18 +1,19 @@
-import { areSame, isPlain, MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { areSame, isPlain, isSorted, MAX_DEPTH, sortNames, tooDeep } from './plain';
 
 /** The names of one kind of object: most big bodies are lists of objects with the same names in the same order. */
 interface Shape {
   readonly names: readonly string[];
+  /** The names themselves where they are in order. */
   readonly sorted: readonly string[];
-  readonly isSorted: boolean;
   /** Whether an object that is built with these names in order keeps that order. */
   readonly isSortable: boolean;
 }
 
-/** The shapes met lately in one value, each in a slot by its size and first name. */
-type Shapes = (Shape | undefined)[];
+/** The shapes met lately in one array, each in a slot by its size and first name; outside of arrays there is nothing to meet again. */
+type Shapes = (Shape | undefined)[] | undefined;
 
 const SHAPES = 16;
+const INDEX = /^\d+$/;
 /** Objects with more names are hash tables, which cost more to build than the text itself. */
 const MOST_NAMES = 256;
 /** Stands for a value that is not plain JSON data, or whose members cannot be put in order. */
@@ -26,7 +27,7 @@ const UNSORTABLE = Symbol('unsortable');
  */
 export function sortedJson(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
-  const sorted = sortedObject(value, 1, []);
+  const sorted = sortedObject(value, 1, undefined);
   return sorted === UNSORTABLE ? undefined : JSON.stringify(sorted);
 }
 
@@ -56,7 +57,8 @@ function sortedObject(value: object, depth: number, shapes: Shapes): unknown {
   return isPlain(value) ? sortedMembers(value as Record<string, unknown>, depth, shapes) : UNSORTABLE;
 }
 
-function sortedArray(value: readonly unknown[], depth: number, shapes: Shapes): unknown {
+function sortedArray(value: readonly unknown[], depth: number, around: Shapes): unknown {
+  const shapes = around ?? [];
   let copy: unknown[] | undefined;
   for (let at = 0; at < value.length; at += 1) {
     const element = value[at];
@@ -68,11 +70,11 @@ function sortedArray(value: readonly unknown[], depth: number, shapes: Shapes): 
 }
 
 function sortedMembers(value: Record<string, unknown>, depth: number, shapes: Shapes): unknown {
-  const { sorted: names, isSorted, isSortable } = shapeOf(Object.keys(value), shapes);
+  const { names, sorted: order, isSortable } = shapeOf(Object.keys(value), shapes);
   if (!isSortable) return UNSORTABLE;
-  let copy: Record<string, unknown> | undefined = isSorted ? undefined : {};
-  for (let at = 0; at < names.length; at += 1) {
-    const name = names[at] as string;
+  let copy: Record<string, unknown> | undefined = order === names ? undefined : {};
+  for (let at = 0; at < order.length; at += 1) {
+    const name = order[at] as string;
     const member = value[name];
     const sorted = sortedValue(member, depth + 1, shapes);
     if (sorted === UNSORTABLE) return UNSORTABLE;
@@ -82,19 +84,23 @@ function sortedMembers(value: Record<string, unknown>, depth: number, shapes: Sh
   return copy ?? value;
 }
 
-function shapeOf(names: string[], shapes: Shapes): Shape {
+function shapeOf(names: readonly string[], shapes: Shapes): Shape {
+  if (shapes === undefined) return newShape(names);
   const slot = (names.length * 7 + (names[0]?.length ?? 0)) % SHAPES;
   const known = shapes[slot];
   if (known !== undefined && areSame(known.names, names)) return known;
-  const isSortable = names.length <= MOST_NAMES && names.every(keepsItsPlace);
-  const sorted = isSortable ? sortNames(names.slice()) : names;
-  const shape = { names, sorted, isSorted: areSame(names, sorted), isSortable };
+  const shape = newShape(names);
   shapes[slot] = shape;
   return shape;
 }
 
-/** Names that begin with a digit may be indices, which objects keep in front; `__proto__` would set the prototype. */
-function keepsItsPlace(name: string): boolean {
-  const first = name.charCodeAt(0);
-  return !(first >= 0x30 && first <= 0x39) && name !== '__proto__';
+function newShape(names: readonly string[]): Shape {
+  const isSortable = names.length <= MOST_NAMES && !names.some(mayMove);
+  const sorted = isSortable && !isSorted(names) ? sortNames(names.slice()) : names;
+  return { names, sorted, isSortable };
+}
+
+/** Whether an object may not keep the name where it was put: indices stand in front, and `__proto__` would set the prototype. */
+function mayMove(name: string): boolean {
+  return INDEX.test(name) || name === '__proto__';
 }
