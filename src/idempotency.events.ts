@@ -13,7 +13,8 @@ export type IdempotencyEventName =
   | 'skipped'
   | 'waited'
   | 'lease-lost'
-  | 'storage-error';
+  | 'storage-error'
+  | 'settle-failed';
 
 /** One thing that happened. Never holds a raw key, a scope, a body or a token. */
 export interface IdempotencyEvent {
@@ -32,7 +33,7 @@ export interface IdempotencyEvent {
   readonly handlerMs?: number;
   /** The storage method that failed, for `storage-error`. */
   readonly operation?: string;
-  /** The failure behind `storage-error`, and behind an `invalid` for which the application's own function is to blame. Messages of foreign libraries may name hosts and ports. */
+  /** The failure behind `storage-error` and `settle-failed`, and behind an `invalid` for which the application's own function is to blame. Messages of foreign libraries may name hosts and ports. */
   readonly error?: unknown;
 }
 

@@ -4,7 +4,7 @@ import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
-import type { PlatformResponse } from './http/raw-response';
+import { hasGone, type PlatformResponse } from './http/raw-response';
 import { refuse } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
 import {
@@ -91,8 +91,12 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   observe(observable: unknown, listener: HandlerListener): Observable<unknown> {
     return new Observable(subscriber => {
       listener.begin();
+      let hasEmitted = false;
       const subscription = (observable as Observable<unknown>).subscribe({
-        next: value => subscriber.next(value),
+        next: value => {
+          hasEmitted = true;
+          subscriber.next(value);
+        },
         error: error => {
           listener.over('threw', error);
           subscriber.error(error);
@@ -104,7 +108,8 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
       });
       return () => {
         subscription.unsubscribe();
-        listener.over('abandoned');
+        // Whoever takes the first value alone, as `first()` does, has an answer.
+        listener.over(hasEmitted ? 'returned' : 'abandoned');
       };
     });
   }
@@ -112,6 +117,8 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   /** Calls back when the client has gone; returns how to take that back. */
   onAbandon(callback: () => void): () => void {
     const raw = this.response.raw ?? this.response;
+    // It may have gone while the storage was asked.
+    if (hasGone(raw)) callback();
     raw.once('close', callback);
     return () => raw.off('close', callback);
   }

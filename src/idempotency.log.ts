@@ -43,8 +43,9 @@ export class AlarmLog {
 }
 
 function failureText({ name, code, route, operation, error }: IdempotencyEvent): string {
-  if (name === 'invalid')
-    return `A function of the options failed for ${route} (${code}): ${reasonOf(error)}`;
+  if (name === 'invalid' || name === 'settle-failed') {
+    return `A function of the options failed for ${route} (${code ?? name}): ${reasonOf(error)}`;
+  }
   return `The storage failed at \`${operation}\` for ${route}: ${reasonOf(error)}`;
 }
 

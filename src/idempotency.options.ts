@@ -56,7 +56,7 @@ export interface IdempotencyRouteOptions {
   whenLeaseLapses?: 'rerun' | 'hold';
   /** What a duplicate gets while the first request runs: a 409, or the first answer once it is there. @default 'reject' */
   whenInProgress?: 'reject' | { readonly wait: Duration };
-  /** What becomes of a finished run. @default 'release-errors' */
+  /** What becomes of a finished run. A function that throws frees no key: it is held. @default 'release-errors' */
   settle?: SettlePreset | ((run: FinishedRun) => Settlement);
   /** `'execute'` runs the handler unprotected where the storage cannot be reached before the claim. @default 'reject' */
   whenStorageFails?: 'reject' | 'execute';

@@ -194,6 +194,27 @@ describeStorages('A lease', kit => {
     expect(ledger.count('marked')).toBe(1);
   });
 
+  it('ends with maxLease, also where the effect has begun', async () => {
+    const storage = await kit.storage();
+    const leases: number[] = [];
+    const create = storage.create.bind(storage);
+    storage.create = (recordKey, claim) => {
+      leases.push(claim.leaseMs);
+      return create(recordKey, claim);
+    };
+    const app = await start({
+      storage,
+      options: { lease: LEASE_MS, maxLease: LEASE_MS },
+      work: async ({ lease }) => {
+        await delay(LEASE_MS / 4);
+        await lease.effectBegins();
+      },
+    });
+    await ask(app, 'bounded');
+    expect(leases[0]).toBe(LEASE_MS);
+    expect(leases[1]).toBeLessThanOrEqual(LEASE_MS * 0.8);
+  });
+
   it('gives downstream keys that are the same on every attempt of the same request', async () => {
     const keys: string[][] = [];
     const app = await start({
@@ -385,6 +406,9 @@ describeOwnRedis('A lease over Redis', () => {
     expect(brief(answer)).toBe('503 storage-unavailable');
     expect(answer.retryAfter).toBe('1');
     expect(ledger.count('no-effect')).toBe(0);
+    expect(app.events).toContainEqual(
+      expect.objectContaining({ name: 'storage-error', operation: 'create' }),
+    );
     expect(brief(await askUntilFinal(app, 'no-effect'))).toBe('201');
     expect(ledger.count('no-effect')).toBe(1);
   });

@@ -392,6 +392,7 @@ describe('the dashboard', () => {
       'waited',
       'lease-lost',
       'storage-error',
+      'settle-failed',
     ];
     expect(outcomes.filter(outcome => !names.includes(outcome ?? ''))).toEqual([]);
   });

@@ -148,6 +148,13 @@ describePlatforms(kit => {
       expect(app.current.runs(`/marked/${route}`)).toBe(1);
     });
 
+    it('tells the length of a replay that it does not compress', async () => {
+      const { first, replay } = await expectReplay(app.current, 'small');
+      expect(headerOf(replay, 'content-length')).toBe(headerOf(first, 'content-length'));
+      expect(headerOf(replay, 'content-length')).toBeDefined();
+      expect(headerOf(replay, 'transfer-encoding')).toBeUndefined();
+    });
+
     it('compresses a replay of what was first asked for without compression', async () => {
       const key = newKey();
       const first = await app.current.post('/marked/json', key, accepts('identity'));

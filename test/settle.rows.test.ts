@@ -24,6 +24,7 @@ import {
   Observable,
   of,
   retry,
+  take,
   tap,
   throwError,
   timeout,
@@ -72,6 +73,13 @@ class TimeoutInterceptor implements NestInterceptor {
 class TimeoutWithFallback implements NestInterceptor {
   intercept(_context: ExecutionContext, next: CallHandler) {
     return next.handle().pipe(timeout({ each: 5_000, with: () => of({ fallback: true }), scheduler: clock }));
+  }
+}
+
+@Injectable()
+class TakeFirst implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(take(1));
   }
 }
 
@@ -179,6 +187,13 @@ class RowsController {
   }
   @Post('timeout-of-observable') @marked() @UseInterceptors(TimeoutInterceptor) timeoutOfObservable() {
     return from(runTooLong());
+  }
+  @Post('fallback-of-observable') @marked() @UseInterceptors(TimeoutWithFallback) fallbackOfObservable() {
+    return from(runTooLong());
+  }
+  @Post('first-of-observable') @marked() @UseInterceptors(TakeFirst) firstOfObservable() {
+    runs++;
+    return of({ n: 1 }, { n: 2 });
   }
   @Post('timeout-before-observable')
   @marked()
@@ -301,6 +316,22 @@ class RowsController {
     runs++;
     return { kept: true };
   }
+  @Post('broken-policy-of-an-error')
+  @marked({
+    settle: () => {
+      throw new Error('broken policy');
+    },
+  })
+  brokenPolicyOfAnError() {
+    runs++;
+    throw fails(503);
+  }
+  @Post('policy-without-a-settlement')
+  @marked({ settle: (async () => 'hold') as unknown as () => 'hold' })
+  policyWithoutASettlement() {
+    runs++;
+    throw fails(503);
+  }
   @Post('inner-retry') @UseInterceptors(Retry) @marked() innerRetry() {
     runs++;
     return defer(() => (runs < 3 ? throwError(() => new Error('not yet')) : of({ runs }))).pipe(tap());
@@ -363,6 +394,23 @@ describeApps(kit => {
       await app.settled();
       expect(first.body.toString()).toBe('{"fallback":true}');
       await expectHeldKey('timeout-with-fallback', key, 'outcome-not-stored');
+    });
+
+    it('holds the key of an Observable that was given up for a fallback', async () => {
+      const key = newKey();
+      const first = await ask('fallback-of-observable', key);
+      expect(first.body.toString()).toBe('{"fallback":true}');
+      await expectHeldKey('fallback-of-observable', key, 'outcome-unknown');
+      gate.release();
+    });
+
+    it('keeps the first value of an Observable of which somebody takes no more', async () => {
+      const key = newKey();
+      const first = await ask('first-of-observable', key);
+      const replay = await ask('first-of-observable', key);
+      expect(first.body.toString()).toBe('{"n":1}');
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(1);
     });
 
     it('frees the key once it has thrown a 5xx', async () => {
@@ -531,6 +579,20 @@ describeApps(kit => {
       const [first, replay] = [await ask('broken-policy', key), await ask('broken-policy', key)];
       expect(exact(replay)).toEqual(exact(first));
       expect(runs).toBe(1);
+    });
+
+    it.each([
+      ['broken-policy-of-an-error', 'broken policy'],
+      [
+        'policy-without-a-settlement',
+        "Expected `settle` to be a function that returns 'keep', 'release' or 'hold', got an object of class Promise.",
+      ],
+    ])('frees no key by it, and tells of it: %s', async (route, message) => {
+      const key = newKey();
+      await ask(route, key);
+      await expectHeldKey(route, key, 'outcome-unknown');
+      const told = app.events.filter(({ name }) => name === 'settle-failed');
+      expect(told.map(({ error }) => (error as Error).message)).toContain(message);
     });
 
     it('lets an inner retry() run it again, and keeps what came of it', async () => {

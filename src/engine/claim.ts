@@ -89,27 +89,37 @@ export class Claim implements Beating {
     this.assertHeld();
     if (this.effectBegan) return;
     const sentAt = now();
-    const inTheWay = await this.record.holdOnLapse();
+    const leaseMs = this.leaseFrom(sentAt);
+    const inTheWay = await this.record.holdOnLapse(leaseMs).catch((error: unknown) => {
+      this.parts.reportStorageError('create', this.plan, error);
+      throw error;
+    });
     if (inTheWay !== undefined) {
       this.lose('taken');
       throw new LeaseLostError();
     }
     this.effectBegan = true;
-    this.renewed(sentAt, this.plan.settings.leaseMs);
+    this.renewed(sentAt, leaseMs);
     this.assertHeld();
   }
 
   /** Called by the heartbeat: extends the lease, or notices that it ended. */
   beat(time: number): void {
     this.noticeLapse(time);
-    const { leaseMs, maxLeaseMs } = this.plan.settings;
-    const left = this.startedAt + maxLeaseMs - time;
-    if (left <= 0 || this.endsForGood) {
+    const { leaseMs } = this.plan.settings;
+    const nextMs = this.leaseFrom(time);
+    if (nextMs <= 0 || this.endsForGood) {
       this.nextBeatAt = this.phase === 'held' ? this.deadline : Infinity;
       return;
     }
     this.nextBeatAt = this.phase === 'held' ? this.deadline : time + leaseMs / 3;
-    if (!this.extending) void this.extend(Math.ceil(Math.min(left, leaseMs)));
+    if (!this.extending) void this.extend(nextMs);
+  }
+
+  /** No lease goes beyond `maxLease`. */
+  private leaseFrom(time: number): number {
+    const { leaseMs, maxLeaseMs } = this.plan.settings;
+    return Math.ceil(Math.min(leaseMs, this.startedAt + maxLeaseMs - time));
   }
 
   private noticeLapse(time: number): void {
@@ -158,6 +168,7 @@ export class Claim implements Beating {
   /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */
   settle(decision: Decision): MaybePromise<void> {
     if (this.phase === 'settled') return;
+    if (decision.failure !== undefined) this.reportPolicy(decision.failure);
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
     this.overAt = now();
@@ -260,6 +271,11 @@ export class Claim implements Beating {
     this.parts.waiting.settled(this.record, completion);
     if ('held' in completion) this.emit('held', status, completion.held);
     else this.emit('completed', status);
+  }
+
+  private reportPolicy(error: unknown): void {
+    const { route, recordKey } = this.plan;
+    this.parts.events.alarm({ name: 'settle-failed', route, recordKey, error });
   }
 
   private reportLoss(how: 'lapsed' | 'taken', status?: number): void {

@@ -39,8 +39,8 @@ export class OwnedRecord {
   }
 
   /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
-  async holdOnLapse(): Promise<IdempotencyRecord | undefined> {
-    const inTheWay = await this.claimAgain({ ...this.claim, onLapse: 'hold' });
+  async holdOnLapse(leaseMs: number): Promise<IdempotencyRecord | undefined> {
+    const inTheWay = await this.claimAgain({ ...this.claim, leaseMs, onLapse: 'hold' });
     if (inTheWay === undefined) this.onLapse = 'hold';
     return inTheWay;
   }

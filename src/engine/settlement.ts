@@ -1,4 +1,5 @@
-import type { FinishedRun, Settlement } from '../idempotency.options';
+import type { FinishedRun, Settlement, SettlePreset } from '../idempotency.options';
+import { failure } from '../idempotency.validation';
 import type { Held, Outcome } from '../storage/storage';
 
 /** How far the handler got. `abandoned`: nobody waits for its Observable any more, and nobody knows how much it did. */
@@ -13,10 +14,14 @@ export type Ending =
   | { readonly kind: 'event-stream' };
 
 /** What the claim is settled with. */
-export type Decision =
+export type Decision = (
   | { readonly settle: 'keep'; readonly outcome: Outcome }
   | { readonly settle: 'hold'; readonly held: Held }
-  | { readonly settle: 'release' };
+  | { readonly settle: 'release' }
+) & {
+  /** Why the application's `settle` function decided nothing. */
+  readonly failure?: unknown;
+};
 
 /** A run whose handler is over. */
 export interface HandlerEnd {
@@ -25,7 +30,7 @@ export interface HandlerEnd {
   readonly effectBegan: boolean;
 }
 
-type SettleOption = 'release-errors' | 'keep-errors' | 'hold-errors' | ((run: FinishedRun) => Settlement);
+type SettleOption = SettlePreset | ((run: FinishedRun) => Settlement);
 
 export const RELEASE: Decision = Object.freeze({ settle: 'release' });
 
@@ -39,8 +44,24 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
   const { state } = handler;
   if (ending.kind === 'event-stream' || state === 'not-entered') return RELEASE;
   const status = ending.kind === 'outcome' ? ending.outcome.status : ending.status;
-  const settlement = settlementOf(status, { ...handler, state }, option);
-  if (settlement === 'release' && !handler.effectBegan) return RELEASE;
+  // What it was answered with is not its own.
+  if (state === 'abandoned') return hold(state, status);
+  const finished = { ...handler, state };
+  if (typeof option !== 'function') {
+    return decisionFor(presetSettlement(status, finished, option), ending, finished, status);
+  }
+  const { settlement, failure } = askPolicy(option, status, finished);
+  const decision = decisionFor(settlement, ending, finished, status);
+  return failure === undefined ? decision : { ...decision, failure };
+}
+
+function decisionFor(
+  settlement: Settlement,
+  ending: Exclude<Ending, { kind: 'event-stream' }>,
+  { state, effectBegan }: FinishedHandler,
+  status: number,
+): Decision {
+  if (settlement === 'release' && !effectBegan) return RELEASE;
   if (settlement === 'keep' && ending.kind === 'outcome') return { settle: 'keep', outcome: ending.outcome };
   return hold(state, status);
 }
@@ -63,39 +84,42 @@ export function hold(state: HandlerState, status?: number): Decision {
 /** Whether a handler that threw may run again, as far as its route's settling policy goes. */
 export function mayRunAgain(status: number, handler: HandlerEnd, option: SettleOption): boolean {
   if (handler.state === 'not-entered') return true;
-  return (
-    handler.state === 'threw' &&
-    !handler.effectBegan &&
-    settlementOf(status, { ...handler, state: 'threw' }, option) !== 'hold'
-  );
+  if (handler.state !== 'threw' || handler.effectBegan) return false;
+  const finished = { ...handler, state: handler.state };
+  const settlement =
+    typeof option === 'function'
+      ? askPolicy(option, status, finished).settlement
+      : presetSettlement(status, finished, option);
+  return settlement !== 'hold';
 }
 
 interface FinishedHandler extends HandlerEnd {
-  readonly state: Exclude<HandlerState, 'not-entered' | 'running'>;
+  readonly state: 'returned' | 'threw';
 }
 
-function settlementOf(status: number, handler: FinishedHandler, option: SettleOption): Settlement {
-  const preset = typeof option === 'function' ? 'release-errors' : option;
-  const byPreset = presetSettlement(status, handler, preset);
-  if (typeof option !== 'function') return byPreset;
+/** A policy that fails must not free a key: the handler may have done its work. */
+function askPolicy(
+  policy: Exclude<SettleOption, SettlePreset>,
+  status: number,
+  handler: FinishedHandler,
+): { readonly settlement: Settlement; readonly failure?: unknown } {
+  const usual = presetSettlement(status, handler, 'release-errors');
   try {
-    const told = handler.state === 'returned' ? 'returned' : 'threw';
-    const settlement = option({ status, handler: told, default: byPreset });
-    return isSettlement(settlement) ? settlement : byPreset;
-  } catch {
-    // The answer is on its way to the client; a broken policy must not take it back.
-    return byPreset;
+    const settlement: unknown = policy({ status, handler: handler.state, default: usual });
+    if (isSettlement(settlement)) return { settlement };
+    throw failure('settle', "a function that returns 'keep', 'release' or 'hold'", settlement);
+  } catch (error) {
+    return { settlement: usual === 'release' ? 'hold' : usual, failure: error };
   }
 }
 
 function presetSettlement(
   status: number,
   { state, effectBegan }: FinishedHandler,
-  preset: 'release-errors' | 'keep-errors' | 'hold-errors',
+  preset: SettlePreset,
 ): Settlement {
   if (!isTransient(status)) return 'keep';
-  if (state === 'returned' || effectBegan) return 'hold';
-  return state === 'abandoned' && preset === 'release-errors' ? 'hold' : PRESETS[preset];
+  return state === 'returned' || effectBegan ? 'hold' : PRESETS[preset];
 }
 
 const PRESETS = { 'release-errors': 'release', 'keep-errors': 'keep', 'hold-errors': 'hold' } as const;

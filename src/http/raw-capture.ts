@@ -4,7 +4,7 @@ import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf, placeOn, type Place } from './intercepted-response';
 import { whenConnectionCloses } from './queued-response';
 import { PlainAnswer } from './plain-answer';
-import { isBegun, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
+import { hasGone, isBegun, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
 import { TeedAnswer } from './teed-answer';
 
 /** A response that is being captured. */
@@ -61,11 +61,11 @@ function captureAnyAnswer(
     ? new HeldAnswer(raw, before, rules, listener)
     : new TeedAnswer(raw, before, rules, listener);
   const hasSocket = raw.socket != null;
-  // The client has gone already, so nobody is going to tell. On HTTP/2 a response has no flag for that.
-  const hasClient = raw.destroyed !== true && (hasSocket || !answer.isHttp2);
-  answer.willTell = hasClient && hasSocket;
+  const isGone = hasGone(raw);
+  answer.willTell = hasSocket && !isGone;
   intercept(answer, place);
-  if (!hasClient) listener.onCut(false);
+  // Nobody is going to tell.
+  if (isGone) listener.onCut(false);
   // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
   else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;

@@ -88,6 +88,11 @@ export function isNodesPrototype(prototype: object): boolean {
   return prototype === ServerResponse.prototype || Object.hasOwn(prototype, HTTP2_METHOD);
 }
 
+/** Whether the client has gone. On HTTP/2 a response has no flag for that, but loses its socket. */
+export function hasGone(raw: RawResponse): boolean {
+  return raw.destroyed === true || (isHttp2(raw) && raw.socket == null);
+}
+
 /** Whether somebody has begun to answer. On HTTP/1, Node ends no response without a head. */
 export function isBegun(raw: RawResponse): boolean {
   return raw.headersSent || (isHttp2(raw) && raw.writableEnded);

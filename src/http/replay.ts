@@ -9,6 +9,7 @@ import {
   isBegun,
   isBeyondAscii,
   isFastifyReply,
+  hasGone,
   isHttp2,
   mustWriteApart,
   type FastifyReplyLike,
@@ -83,6 +84,8 @@ function replayThroughNode(
 function endWith(raw: RawResponse, body: Buffer): void {
   const isApart = mustWriteApart(raw);
   if (isApart) writeApart(raw);
+  // As Express does: to an HTTP/1.0 client, and where middleware writes the head first, Node's `end()` adds none.
+  else if (body.length > 0) raw.setHeader('Content-Length', body.length);
   if (body.length === 0) raw.end();
   // In one piece with the head, whose encoding this is: the same bytes, 4 µs sooner.
   else if (!isApart && body.length <= SHORT_TEXT && isAscii(body)) raw.end(body.toString('latin1'), 'latin1');
@@ -156,7 +159,7 @@ function headersOf(
 function whenSent(raw: RawResponse): Promise<void> | undefined {
   if (raw.headersSent && raw.writableEnded) return undefined;
   // The client has gone already, so nothing is going to be sent.
-  if (raw.destroyed === true || (isHttp2(raw) && raw.socket == null)) return undefined;
+  if (hasGone(raw)) return undefined;
   return new Promise<void>(resolve => {
     const done = () => {
       raw.off('finish', done);

@@ -43,7 +43,7 @@ async function settledOnThrow<T>(claim: Claim, work: () => T | Promise<T>): Prom
     const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
     const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
     const decision = decide(failed, end, claim.plan.settings.settle);
-    await claim.settle(decision.settle === 'keep' ? hold('threw') : decision);
+    await claim.settle(decision.settle === 'keep' ? { ...decision, ...hold('threw') } : decision);
     throw error;
   }
 }
