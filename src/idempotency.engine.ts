@@ -77,12 +77,12 @@ export class IdempotencyEngine implements EngineParts {
     try {
       decided = plan.settings.waitMs > 0 ? this.decideOrWait(plan) : this.decide(plan);
     } catch (error) {
-      return this.fail(plan, error);
+      return this.refuse(plan, error, execution);
     }
     return isPromise(decided)
       ? decided.then(
           verdict => this.carryOut(plan, verdict, execution),
-          error => this.fail(plan, error),
+          error => this.refuse(plan, error, execution),
         )
       : this.carryOut(plan, decided, execution);
   }
@@ -90,10 +90,7 @@ export class IdempotencyEngine implements EngineParts {
   private carryOut<T>(plan: RequestPlan, decided: Verdict, execution: Execution<T>): MaybePromise<T> {
     if (decided === undefined) return execution.executeUnprotected();
     if (decided instanceof Claim) return execute(decided, execution);
-    if (decided instanceof IdempotencyError) {
-      this.reportRefusal(plan, decided);
-      return execution.refuse(decided);
-    }
+    if (decided instanceof IdempotencyError) return this.refuse(plan, decided, execution);
     this.emit('replayed', plan, { status: decided.status });
     return execution.replay(decided);
   }
@@ -225,17 +222,13 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 
-  private fail(plan: RequestPlan, error: unknown): never {
-    this.reportRefusal(plan, error);
-    throw error;
-  }
-
-  private reportRefusal(plan: RequestPlan, error: unknown): void {
-    if (!(error instanceof IdempotencyError)) return;
+  private refuse<T>(plan: RequestPlan, error: unknown, execution: Execution<T>): MaybePromise<T> {
+    if (!(error instanceof IdempotencyError)) throw error;
     const { code } = error;
     const status = error.getStatus();
     if (error instanceof KeyReusedError) this.emit('mismatch', plan, { status, code });
     if (status === 409) this.emit('conflict', plan, { status, code });
+    return execution.refuse(error);
   }
 
   private emit(

@@ -1,4 +1,5 @@
 import type { HandlerState } from './engine/settlement';
+import { isPromise } from './maybe-promise';
 
 /** How a handler ends. */
 export type HandlerOver = 'returned' | 'threw' | 'abandoned';
@@ -32,7 +33,7 @@ export class HandlerRun {
       this.over('threw', error);
       throw error;
     }
-    return isThenable(result) ? this.followPromise(result) : this.followValue(result);
+    return isPromise(result) ? this.followPromise(result) : this.followValue(result);
   }
 
   private async followPromise(promise: PromiseLike<unknown>): Promise<unknown> {
@@ -60,10 +61,6 @@ export class HandlerRun {
     this.error = error;
     this.observer.onOver(state, error);
   }
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
 /** Recognised by shape: the application may bring another copy of RxJS. */

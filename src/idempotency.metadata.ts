@@ -17,7 +17,7 @@ export const NEST_METADATA = {
   sse: '__sse__',
   headers: '__headers__',
   pattern: 'microservices:pattern',
-  gatewayMessage: 'websockets:message_mapping',
+  injected: 'self:paramtypes',
   resolverType: 'graphql:resolver_type',
 } as const;
 

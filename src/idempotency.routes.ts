@@ -233,9 +233,14 @@ function isOurs(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
 }
 
-/** Nest makes the classes of `FileInterceptor()` and its like as mixins of this name. */
+/** Into what `FileInterceptor()` and its like make, a class of any name, Nest injects one of these. */
+const UPLOAD_OPTIONS: readonly unknown[] = ['MULTER_MODULE_OPTIONS', 'MULTIPART_MODULE_OPTIONS'];
+
 function isUploadInterceptor(interceptor: unknown): boolean {
-  return typeof interceptor === 'function' && interceptor.name === 'MixinInterceptor';
+  if (typeof interceptor !== 'function') return false;
+  const injected = Reflect.getMetadata(NEST_METADATA.injected, interceptor) as
+    { param: unknown }[] | undefined;
+  return injected?.some(({ param }) => UPLOAD_OPTIONS.includes(param)) === true;
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */

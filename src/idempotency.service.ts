@@ -2,22 +2,27 @@ import { Inject, Injectable, Logger } from '@nestjs/common';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomUUID } from 'node:crypto';
 import { durationMs } from './duration';
-import { fingerprintValue } from './http/fingerprint';
+import { fingerprintValue, likeOwn } from './http/fingerprint';
 import { checkKey } from './http/key';
 import { IdempotencyEngine } from './idempotency.engine';
 import {
   IdempotencyConfigurationError,
-  KeyInvalidError,
+  IdempotencyError,
   ReentrantUseError,
   traceRefusal,
 } from './idempotency.errors';
 import { leaseOf, NoLease, type Lease } from './idempotency.lease';
 import type { IdempotencyRouteOptions } from './idempotency.options';
-import { resolveRouteSettings, validateRouteOptions, type ModuleSettings } from './idempotency.settings';
+import {
+  resolveRouteSettings,
+  validateRouteOptions,
+  type ModuleSettings,
+  type RouteSettings,
+} from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { failure, knownOptions, Shown } from './idempotency.validation';
-import { recordKeyOfName, type RecordName } from './record-name';
-import type { IdempotencyRecord, Outcome } from './storage/storage';
+import { failure, knownOptions } from './idempotency.validation';
+import { checkScope, recordKeyOfName, type RecordName } from './record-name';
+import type { IdempotencyRecord, Resolution } from './storage/storage';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { runForValue, valueOf } from './value/value-run';
 
@@ -55,12 +60,15 @@ export interface OperatorOptions {
 @Injectable()
 export class IdempotencyService {
   private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
+  private readonly defaults: RouteSettings;
   private warnedOfScope = false;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
-  ) {}
+  ) {
+    this.defaults = resolveRouteSettings(settings, {});
+  }
 
   /**
    * Does `work` once for this operation, scope and key, and gives every repetition the first result. Results are JSON: the
@@ -81,26 +89,28 @@ export class IdempotencyService {
   private async runOnce<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
     knownOptions(request, ['operation', 'key', 'scope', 'payload', ...RUN_OPTIONS], 'request');
     const { operation, key, scope, payload, ...overrides } = request;
-    checkName(operation, scope);
+    // Without an operation a job would share the records of clients' headers.
+    if (typeof operation !== 'string' || operation === '') {
+      throw failure('operation', 'a non-empty string', operation);
+    }
+    checkScope(scope);
     if (typeof work !== 'function') throw failure('work', 'a function', work);
-    validateRouteOptions(overrides);
-    const settings = resolveRouteSettings(this.settings, overrides);
+    const settings = this.settingsOf(overrides);
     if (!this.settings.enabled) return work(new NoLease());
     this.requireScope(request);
-    this.checkKey(request, settings.keyRules.maxKeyLength);
+    // `keyFormat` is what clients are asked for; a job's key is the application's own.
+    const { maxKeyLength } = settings.keyRules;
+    this.checked(request, () => checkKey(key, { maxKeyLength }));
     const recordKey = this.recordKey({ operation, key, scope });
     const outer = this.running.getStore();
     if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
     const inside = new Set(outer).add(recordKey);
-    const fingerprint = fingerprintValue(payload, this.settings.secret);
+    const fingerprint = this.checked(request, () => fingerprintValue(payload, this.settings.secret));
     return this.engine.run<T>(
       {
         recordKey,
         fingerprint,
-        fingerprintLike: other => {
-          if (other.startsWith('c1:')) return fingerprintValue(payload);
-          return other.startsWith('c1h:') && this.settings.secret !== undefined ? fingerprint : undefined;
-        },
+        fingerprintLike: likeOwn(fingerprint),
         settings,
         route: operation,
       },
@@ -128,7 +138,7 @@ export class IdempotencyService {
    * only, because its handler may still run. `false`: there is no such record.
    */
   async release(name: RecordName, options: OperatorOptions = {}): Promise<boolean> {
-    return this.operate(name, options);
+    return this.operate(this.recordKey(name), options);
   }
 
   /**
@@ -147,8 +157,9 @@ export class IdempotencyService {
     const clear = resolvedOutcome(resolution);
     const record = await this.read(recordKey);
     if (record === undefined) return false;
-    const outcome = this.engine.sealing.seal(recordKey, record.fingerprint, clear);
-    return this.operate(name, options, { outcome, ttlMs: this.ttlOf(resolution) });
+    const completion = this.engine.sealing.seal(recordKey, record.fingerprint, clear);
+    const ttlMs = durationMs(resolution.ttl) ?? this.defaults.ttlMs;
+    return this.operate(recordKey, options, { token: randomUUID(), completion, ttlMs });
   }
 
   /** Removes a record, whatever its state. A second run is possible from then on: letter (f) of the guarantee. */
@@ -158,12 +169,18 @@ export class IdempotencyService {
     return calls.within(storage.delete(recordKey));
   }
 
-  /** `keyFormat` is what clients are asked for; a job's key is the application's own. */
-  private checkKey({ operation, key }: RunRequest, maxKeyLength: number): void {
+  private settingsOf(overrides: IdempotencyRouteOptions): RouteSettings {
+    if (Object.keys(overrides).length === 0) return this.defaults;
+    validateRouteOptions(overrides);
+    return resolveRouteSettings(this.settings, overrides);
+  }
+
+  /** Tells of a request that is refused before its key is looked up. */
+  private checked<T>({ operation }: RunRequest, check: () => T): T {
     try {
-      checkKey(key, { maxKeyLength });
+      return check();
     } catch (error) {
-      if (error instanceof KeyInvalidError) {
+      if (error instanceof IdempotencyError) {
         const { code } = error;
         this.engine.events.emit({ name: 'invalid', route: operation, status: error.getStatus(), code });
       }
@@ -185,22 +202,12 @@ export class IdempotencyService {
     return calls.within(storage.get(recordKey));
   }
 
-  private ttlOf({ ttl }: ResolvedOutcome): number {
-    return durationMs(ttl) ?? resolveRouteSettings(this.settings, {}).ttlMs;
-  }
-
   private async operate(
-    name: RecordName,
+    recordKey: string,
     { force }: OperatorOptions,
-    settled?: { readonly outcome: Outcome; readonly ttlMs: number },
+    resolution?: Resolution,
   ): Promise<boolean> {
     const { calls, storage } = this.engine;
-    const recordKey = this.recordKey(name);
-    const resolution = settled && {
-      token: randomUUID(),
-      completion: settled.outcome,
-      ttlMs: settled.ttlMs,
-    };
     if (storage.resolve === undefined) {
       throw new IdempotencyConfigurationError(
         'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
@@ -213,16 +220,5 @@ export class IdempotencyService {
   private recordKey(name: RecordName): string {
     const { namespace, secret } = this.settings;
     return recordKeyOfName(name, namespace, secret);
-  }
-}
-
-/** Without an operation a job would share the records of clients' headers, and `null` is not "no scope". */
-function checkName(operation: unknown, scope: unknown): void {
-  if (typeof operation !== 'string' || operation === '') {
-    throw failure('operation', 'a non-empty string', operation);
-  }
-  // What came says who somebody is, so only its type is told.
-  if (scope !== undefined && typeof scope !== 'string') {
-    throw failure('scope', 'a string, or left out', new Shown(typeof scope));
   }
 }

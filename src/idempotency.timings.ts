@@ -1,5 +1,5 @@
 import { channel } from 'node:diagnostics_channel';
-import type { MaybePromise } from './maybe-promise';
+import { isPromise, type MaybePromise } from './maybe-promise';
 import type { IdempotencyStorage } from './storage/storage';
 
 /** How long one call of a storage took. */
@@ -33,7 +33,7 @@ function timeCall<T>(operation: keyof IdempotencyStorage, call: () => MaybePromi
     publish(true);
     throw error;
   }
-  if (result instanceof Promise) {
+  if (isPromise(result)) {
     result.then(
       () => publish(false),
       () => publish(true),

@@ -40,12 +40,15 @@ function checkName(name: RecordName): void {
   }
   const { key, scope, operation, route } = name;
   checkText('key', key, 'a non-empty string');
-  if (scope !== undefined && typeof scope !== 'string') {
-    throw failure('scope', 'a string, or left out', new Shown(typeof scope));
-  }
+  checkScope(scope);
   if (operation !== undefined) checkText('operation', operation, 'a non-empty string, or left out');
   if (route !== undefined) checkText('route', route, 'a non-empty string, or left out');
   if (operation !== undefined && route !== undefined) throw contradiction('operation', 'route');
+}
+
+/** An empty scope would be shared by all whose name is not known. */
+export function checkScope(scope: unknown): void {
+  if (scope !== undefined) checkText('scope', scope, 'a non-empty string, or left out');
 }
 
 /** What came may say who somebody is, so only its type is told. */

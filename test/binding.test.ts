@@ -2,6 +2,7 @@ import {
   Controller,
   Get,
   Injectable,
+  Logger,
   Post,
   UseInterceptors,
   type INestApplication,
@@ -9,6 +10,8 @@ import {
   type Type,
 } from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
+import { FileInterceptor } from '@nestjs/platform-express';
+import { FileInterceptor as FastifyFileInterceptor } from '@nestjs/platform-fastify/multipart';
 import { IdempotencyInterceptor, Idempotent, type IdempotencyEvent } from '../src';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
@@ -58,6 +61,60 @@ class HandBoundController {
     return { run: ++this.runs.count };
   }
 }
+
+describe('@Idempotent() and an upload interceptor', () => {
+  const started = closeAfterEach();
+  const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+  beforeEach(() => warn.mockClear());
+  afterAll(() => warn.mockRestore());
+
+  @Controller()
+  class BelowController {
+    @Post('below')
+    @UseInterceptors(FileInterceptor('file'))
+    @Idempotent()
+    upload() {
+      return {};
+    }
+  }
+
+  @Controller()
+  class BelowFastifyController {
+    @Post('below-fastify')
+    @UseInterceptors(FastifyFileInterceptor('file'))
+    @Idempotent()
+    upload() {
+      return {};
+    }
+  }
+
+  @Controller()
+  class AboveController {
+    @Post('above')
+    @Idempotent()
+    @UseInterceptors(FileInterceptor('file'))
+    upload() {
+      return {};
+    }
+  }
+
+  it.each([
+    [BelowController, 'express', ['BelowController.upload']],
+    [BelowFastifyController, 'fastify', ['BelowFastifyController.upload']],
+    [AboveController, 'express', []],
+  ] as const)('warns at the start where it stands below: %p', async (controller, platform, expected) => {
+    await started(startProtected({ platform, controllers: [controller] }));
+    const warnings = warn.mock.calls
+      .map(([message]) => String(message))
+      .filter(text => text.includes('upload'));
+    expect(warnings).toEqual(
+      expected.map(
+        at =>
+          expect.stringContaining(`${at}: place \`@Idempotent()\` above the upload interceptor`) as string,
+      ),
+    );
+  });
+});
 
 describe.each(PLATFORMS)('binding the interceptor on %s', platform => {
   const started = closeAfterEach();

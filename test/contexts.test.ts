@@ -13,7 +13,14 @@ import {
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import { createServer, type AddressInfo } from 'node:net';
 import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
-import { Idempotent, IdempotencyInterceptor, IdempotencyLease, IdempotencyModule, type Lease } from '../src';
+import {
+  Idempotent,
+  IdempotencyInterceptor,
+  IdempotencyLease,
+  IdempotencyModule,
+  type IdempotencyEvent,
+  type Lease,
+} from '../src';
 
 interface Order {
   readonly id: string;
@@ -22,6 +29,7 @@ interface Order {
 
 describe('RPC messages', () => {
   let runs = 0;
+  const events: IdempotencyEvent[] = [];
 
   @Controller()
   class OrdersConsumer {
@@ -47,7 +55,13 @@ describe('RPC messages', () => {
   }
 
   @Module({
-    imports: [IdempotencyModule.forRoot({ scope: false })],
+    imports: [
+      IdempotencyModule.forRoot({
+        scope: false,
+        secret: 'of sixteen letters',
+        onEvent: event => events.push(event),
+      }),
+    ],
     controllers: [OrdersConsumer],
     providers: [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }],
   })
@@ -86,8 +100,9 @@ describe('RPC messages', () => {
 
   it('refuses another message under the same key', async () => {
     await send('orders.paid', { id: 'b', amount: 1 });
-    await expect(send('orders.paid', { id: 'b', amount: 2 })).rejects.toBeDefined();
+    await expect(send('orders.paid', { id: 'b', amount: 2 })).rejects.toMatchObject({ status: 'error' });
     expect(runs).toBe(1);
+    expect(events.at(-1)).toMatchObject({ name: 'mismatch', code: 'key-reused', status: 422 });
   });
 
   it('replays everything that an Observable emitted', async () => {

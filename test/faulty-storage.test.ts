@@ -85,6 +85,17 @@ describe('FaultyStorage', () => {
     await expect(storage.get('bad')).rejects.toThrow(StorageUnavailableError);
   });
 
+  it('has what else its storage has, and no more', async () => {
+    const inner = new MemoryStorage();
+    const storage = new FaultyStorage(inner);
+    inner.create('k', CLAIM);
+    expect(await storage.resolve?.('k', ['in-progress'])).toBe(true);
+    expect(inner.get('k')).toBeUndefined();
+    const without = { waitFor: undefined, scan: undefined, resolve: undefined };
+    const least = new FaultyStorage(Object.assign(new MemoryStorage(), without));
+    expect([least.waitFor, least.scan, least.resolve]).toEqual([undefined, undefined, undefined]);
+  });
+
   it('refuses an n that counts nothing', () => {
     const storage = new FaultyStorage(new MemoryStorage());
     expect(() => storage.fail('get', 0, { kind: 'refused' })).toThrow(RangeError);

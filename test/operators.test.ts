@@ -110,6 +110,14 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     );
     const cookie = { status: 200, headers: { 'Set-Cookie': 'a=b' } };
     await expect(service.resolve(name(`${KEY}-wrong`), cookie)).rejects.toThrow('Expected `headers` to be');
+    for (const headers of [{ 'X-Two': 'a\nb' }, { 'X-Name': 'ключ' }, { 'X Blank': 'a' }] as Record<
+      string,
+      string
+    >[]) {
+      await expect(service.resolve(name(`${KEY}-wrong`), { status: 200, headers })).rejects.toThrow(
+        `Expected \`headers\` to be headers that HTTP can send, got '${Object.keys(headers)[0]}'.`,
+      );
+    }
   });
 
   it.each<[unknown, string]>([

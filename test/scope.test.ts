@@ -451,12 +451,17 @@ describe('in production', () => {
 
     it.each<[string, IdempotencyModuleOptions, string | undefined]>([
       ['the call has a scope', {}, 'tenant'],
-      ['the call has an empty scope', {}, ''],
       ['the module decides', { scope: () => 'a' }, undefined],
       ['the module decides that keys are global', { scope: false }, undefined],
       ['the library is off', { enabled: false }, undefined],
     ])('works where %s', async (_name, options, scope) => {
       expect(await run(options, scope)).toBe('done');
+    });
+
+    it('refuses an empty scope, which all would share whose name is not known', async () => {
+      await expect(run({}, '')).rejects.toThrow(
+        "Expected `scope` to be a non-empty string, or left out, got ''.",
+      );
     });
 
     it('warns once outside of production', async () => {

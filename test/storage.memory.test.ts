@@ -379,6 +379,19 @@ describe('MemoryStorage waits', () => {
   });
 });
 
+describe('MemoryStorage waits where the lease ends meanwhile', () => {
+  it('wakes a waiter that comes in its last moment', async () => {
+    let time = 0;
+    let step = 0;
+    const storage = new MemoryStorage({ clock: { now: () => (time += step) } });
+    storage.create('a', CLAIM);
+    time = CLAIM.leaseMs - 1;
+    step = 0.7;
+    await storage.waitFor('a', new AbortController().signal);
+    expect(time).toBeGreaterThan(CLAIM.leaseMs);
+  });
+});
+
 describe('MemoryStorage options', () => {
   it.each<[MemoryStorageOptions, string]>([
     [{ maxEntries: 0 }, 'Expected `maxEntries` to be a positive integer, got 0'],

@@ -72,6 +72,12 @@ export function algorithmOf(fingerprint: string): FingerprintAlgorithm | undefin
   return FINGERPRINT_ALGORITHMS.find(algorithm => algorithm === id);
 }
 
+/** `fingerprintLike` of a plan that knows one algorithm. The record key depends on the secret, so its records have the same. */
+export function likeOwn(fingerprint: string): (other: string) => string | undefined {
+  const algorithm = algorithmOf(fingerprint);
+  return other => (algorithmOf(other) === algorithm ? fingerprint : undefined);
+}
+
 function seal(
   algorithm: 'c1' | 'r1' | 'f1' | 'n1',
   preimage: string,

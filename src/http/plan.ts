@@ -111,8 +111,7 @@ export class HttpPlanner {
     const { request } = exchange;
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
-    // Made without the secret while this application has one, or the other way round: comparable only without it.
-    const secret = algorithm.endsWith('h') ? this.secret : undefined;
+    const { secret } = this;
     switch (algorithm.slice(0, 2)) {
       case 'c1':
         return fingerprintRequest(request, 'c1', secret);

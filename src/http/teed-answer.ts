@@ -37,8 +37,7 @@ export class TeedAnswer extends Answer implements Interception {
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding } = chunkArguments(args);
     // Throws before it sends anything: the chunk is of no type that Node writes.
-    if (bytesOf(chunk, encoding) === undefined)
-      return this.original.write.call(this.raw, chunk, ...args.slice(1));
+    if (!isWritable(chunk)) return this.original.write.call(this.raw, chunk, ...args.slice(1));
     this.commit();
     // On HTTP/2 Node writes by this method what `end()` was given.
     if (!this.ended) this.copy(chunk, encoding, false);
@@ -48,8 +47,7 @@ export class TeedAnswer extends Answer implements Interception {
   end(args: readonly unknown[]): void {
     if (this.ended) return void this.original.end.apply(this.raw, [...args]);
     const { chunk, encoding } = chunkArguments(args);
-    if (chunk && bytesOf(chunk, encoding) === undefined)
-      return void this.original.end.apply(this.raw, [...args]);
+    if (chunk && !isWritable(chunk)) return void this.original.end.apply(this.raw, [...args]);
     this.commit();
     if (chunk) this.copy(chunk, encoding, true);
     this.ended = !this.passing;
@@ -84,8 +82,8 @@ export class TeedAnswer extends Answer implements Interception {
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
   private copy(chunk: unknown, encoding: unknown, isLast: boolean): void {
-    const bytes = bytesOf(chunk, encoding);
-    if (bytes === undefined || this.passing) return;
+    const bytes = this.passing || this.isTooLarge ? undefined : bytesOf(chunk, encoding);
+    if (bytes === undefined) return;
     this.keep(chunk, encoding, bytes, isLast);
     if (this.isTooLarge) this.chunks = [];
   }
@@ -102,4 +100,8 @@ function headOf(raw: RawResponse, added?: unknown): Map<string, readonly [string
   for (const [name, value] of headerEntries(raw, added))
     head.set(name.toLowerCase(), [name, unchanging(value)]);
   return head;
+}
+
+function isWritable(chunk: unknown): boolean {
+  return typeof chunk === 'string' || chunk instanceof Uint8Array;
 }

@@ -48,13 +48,12 @@ export class MemoryWaiters {
   }
 
   #enter(recordKey: string, wake: () => void): void {
-    let waited = this.#waited.get(recordKey);
-    if (waited === undefined) {
-      waited = { wakes: new Set(), timer: undefined };
-      this.#waited.set(recordKey, waited);
-      this.#atLeaseEnd(recordKey, waited);
-    }
-    waited.wakes.add(wake);
+    const known = this.#waited.get(recordKey);
+    if (known !== undefined) return void known.wakes.add(wake);
+    const waited: Waited = { wakes: new Set([wake]), timer: undefined };
+    this.#waited.set(recordKey, waited);
+    // Last, for the lease may end right now.
+    this.#atLeaseEnd(recordKey, waited);
   }
 
   #leave(recordKey: string, wake: () => void): void {

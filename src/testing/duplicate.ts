@@ -9,5 +9,5 @@ export function duplicate<T>(request: () => Promise<T>, times = 2): Promise<T[]>
   if (!Number.isSafeInteger(times) || times < 1) {
     throw new RangeError(`Expected \`times\` to be a positive integer, got ${times}.`);
   }
-  return Promise.all(Array.from({ length: times }, request));
+  return Promise.all(Array.from({ length: times }, () => request()));
 }

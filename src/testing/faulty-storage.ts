@@ -1,12 +1,6 @@
 import { StorageUnavailableError } from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
-import type {
-  ClaimRequest,
-  Completion,
-  IdempotencyRecord,
-  IdempotencyStorage,
-  ScannedRecord,
-} from '../storage/storage';
+import type { ClaimRequest, Completion, IdempotencyRecord, IdempotencyStorage } from '../storage/storage';
 
 /** The methods that a `FaultyStorage` can be told to fail. */
 export type StorageMethod = 'get' | 'create' | 'complete' | 'release' | 'extend' | 'delete';
@@ -51,15 +45,17 @@ export interface StorageCall {
 export class FaultyStorage implements IdempotencyStorage {
   /** Every call so far, in order. */
   readonly calls: StorageCall[] = [];
-  readonly waitFor?: (recordKey: string, signal: AbortSignal) => Promise<void>;
-  readonly scan?: () => AsyncIterable<ScannedRecord>;
+  readonly waitFor: IdempotencyStorage['waitFor'];
+  readonly scan: IdempotencyStorage['scan'];
+  readonly resolve: IdempotencyStorage['resolve'];
   readonly #counts = new Map<StorageMethod, number>();
   readonly #planned = new Map<string, StorageFault>();
   #decide: (call: StorageCall) => StorageFault | undefined = () => undefined;
 
   constructor(private readonly storage: IdempotencyStorage) {
-    if (storage.waitFor !== undefined) this.waitFor = (key, signal) => wait(storage, key, signal);
-    if (storage.scan !== undefined) this.scan = () => storage.scan?.() ?? nothing();
+    this.waitFor = storage.waitFor?.bind(storage);
+    this.scan = storage.scan?.bind(storage);
+    this.resolve = storage.resolve?.bind(storage);
   }
 
   /** Plans a fault for the `n`-th call of a method, counted from 1 and from the beginning. */
@@ -137,12 +133,4 @@ function errorOf({ error }: StorageFault): unknown {
 
 async function pause(ms: number): Promise<void> {
   if (ms > 0) await new Promise(resolve => setTimeout(resolve, ms));
-}
-
-async function wait(storage: IdempotencyStorage, recordKey: string, signal: AbortSignal): Promise<void> {
-  await storage.waitFor?.(recordKey, signal);
-}
-
-async function* nothing(): AsyncIterable<never> {
-  // A storage that cannot scan has nothing to show.
 }

@@ -1,5 +1,6 @@
 import type { Duration } from '../duration';
 import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
+import { assertHeaders } from '../http/whole-head';
 import { duration, failure } from '../idempotency.validation';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
 
@@ -39,12 +40,23 @@ function answerOutcome({
   const given: OutcomeHeader[] = Object.entries(headers);
   const refused = given.find(([name]) => isNeverStored(name.toLowerCase()));
   if (refused) throw failure('headers', `headers other than ${NEVER_STORED_HEADERS.join(', ')}`, refused[0]);
+  const unsendable = given.find(header => !isSendable(header));
+  if (unsendable) throw failure('headers', 'headers that HTTP can send', unsendable[0]);
   if (typeof body === 'string') return { status, headers: given, body: Buffer.from(body) };
   if (body instanceof Uint8Array) return { status, headers: given, body };
   const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
   const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
   const all = body === undefined || hasType ? given : [...given, json];
   return { status, headers: all, body: jsonBytes(body) };
+}
+
+function isSendable(header: OutcomeHeader): boolean {
+  try {
+    assertHeaders([header]);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function jsonBytes(value: unknown): Uint8Array {

@@ -1,7 +1,6 @@
 import type { ExecutionContext } from '@nestjs/common';
-import type { DigestSecret } from '../digest';
 import type { RequestPlan } from '../engine/engine-parts';
-import { fingerprintValue } from '../http/fingerprint';
+import { fingerprintValue, likeOwn } from '../http/fingerprint';
 import { KeyMissingError } from '../idempotency.errors';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
@@ -37,12 +36,11 @@ export class ValuePlanner {
     }
     const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
     const { namespace, secret } = this.settings;
-    const fingerprint = async (by: DigestSecret | undefined) =>
-      fingerprintValue(await comparable(settings, { request, payload }, context), by);
+    const fingerprint = fingerprintValue(await comparable(settings, { request, payload }, context), secret);
     return {
       recordKey: recordKeyOf({ namespace, source: `route:${route.name}`, scope, key }, secret),
-      fingerprint: await fingerprint(secret),
-      fingerprintLike: other => (other.startsWith('c1:') ? fingerprint(undefined) : undefined),
+      fingerprint,
+      fingerprintLike: likeOwn(fingerprint),
       settings,
       route: route.name,
     };
