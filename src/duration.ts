@@ -1,6 +1,9 @@
 /** Milliseconds, or a number with a unit: `'45s'`, `'24h'`, `'30d'`. Units: `ms`, `s`, `m`, `h`, `d`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
+/** The longest delay that a timer of Node.js can be given; after a longer one it fires at once. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
+
 const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 const PATTERN = /^(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d)$/;
 

@@ -4,7 +4,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
-import { validateRouteOptions } from './idempotency.settings';
+import { definedOptions, validateRouteOptions } from './idempotency.settings';
 
 /**
  * Protects a handler: a request that is repeated with the same key does its work once and gets the first answer again.
@@ -57,16 +57,11 @@ function bindHandler(
     );
   }
   const earlier = Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
-  const merged = Object.freeze({ ...given(overrides), ...earlier });
+  const merged = Object.freeze({ ...definedOptions(overrides), ...earlier });
   Reflect.defineMetadata(IDEMPOTENT_METADATA, merged, handler);
   // Outlives a decorator that replaces the method and forgets its metadata, so that start-up can tell.
   Reflect.defineMetadata(IDEMPOTENT_METADATA, true, target, name);
   if (earlier === undefined) UseInterceptors(IdempotencyInterceptor)(target, name, descriptor);
-}
-
-/** An option that is `undefined` counts as not given, so it does not hide that of the class. */
-function given(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
-  return Object.fromEntries(Object.entries(overrides).filter(([, value]) => value !== undefined));
 }
 
 function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptions): void {

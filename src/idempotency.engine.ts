@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { MAX_TIMER_MS } from './duration';
 import { Claim } from './engine/claim';
 import type { EngineParts, RequestPlan } from './engine/engine-parts';
 import { Heartbeat } from './engine/heartbeat';
-import { MAX_TIMER_MS, now } from './engine/monotonic';
+import { now } from './engine/monotonic';
 import { OwnedRecord } from './engine/owned-record';
 import { answerOf } from './engine/record-answer';
 import { Sealing } from './engine/sealing';

@@ -100,7 +100,7 @@ export class IdempotencyModule
     const { httpAdapter } = this.adapterHost;
     addReplayHook(httpAdapter);
     whenServerHasClosed(httpAdapter, () => this.engine.drain());
-    await verifiable(this.engine.storage)?.verify();
+    await this.engine.storage.verify?.();
   }
 
   /** Before the server closes: it would wait for those who wait. */
@@ -128,10 +128,4 @@ function storageOf({ storage, enabled }: ModuleSettings): IdempotencyStorage {
   }
   new Logger('Idempotency').log('Records are kept in this process only (MemoryStorage).');
   return new MemoryStorage();
-}
-
-function verifiable(storage: IdempotencyStorage): { verify(): Promise<void> } | undefined {
-  return 'verify' in storage && typeof storage.verify === 'function'
-    ? (storage as unknown as { verify(): Promise<void> })
-    : undefined;
 }

@@ -27,7 +27,7 @@ export function documentRoute(
   if (settings.key === undefined) documentHeader(handler, settings, module.headerName);
   const documented = (Reflect.getMetadata(SWAGGER.responses, handler) ?? {}) as Record<string, Documentation>;
   const successes = successResponses(controller, handler, documented);
-  const responses: Record<string, Documentation> = { ...refusals(settings, module), ...documented };
+  const responses: Record<string, Documentation> = { ...refusals(module), ...documented };
   for (const [status, response] of Object.entries(successes)) {
     responses[status] = withReplayMark(response, module.replayedHeader);
   }
@@ -50,22 +50,20 @@ function documentHeader(handler: Handler, { required, keyRules }: RouteSettings,
       type: 'string',
       minLength: 1,
       maxLength: keyRules.maxKeyLength,
-      ...(keyRules.keyFormat?.description === 'a UUID' ? { format: 'uuid' } : {}),
+      ...(keyRules.keyFormat?.isUuid ? { format: 'uuid' } : {}),
       example: '8e03978e-40d5-43e8-bc93-6894a57f9324',
     },
   };
   Reflect.defineMetadata(SWAGGER.parameters, [...parameters, header], handler);
 }
 
-function refusals({ key }: RouteSettings, { errorFormat }: ModuleSettings): Record<string, Documentation> {
+function refusals({ errorFormat }: ModuleSettings): Record<string, Documentation> {
   const content = errorFormat === 'problem' ? PROBLEM_CONTENT : NEST_CONTENT;
   const retryAfter = {
     'Retry-After': { description: 'Seconds to wait before the retry.', schema: { type: 'integer' } },
   };
   return {
-    ...(key === undefined
-      ? { 400: { description: 'The idempotency key is missing or malformed.', content } }
-      : {}),
+    400: { description: 'The idempotency key is missing or malformed.', content },
     409: {
       description: 'The first request with this key is in progress, or its outcome cannot be replayed.',
       headers: retryAfter,

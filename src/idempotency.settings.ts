@@ -136,7 +136,7 @@ export function resolveRouteSettings(
   module: ModuleSettings,
   overrides: IdempotencyRouteOptions,
 ): RouteSettings {
-  const given = withDefaults({ ...module.route, ...defined(overrides) });
+  const given = withDefaults({ ...module.route, ...definedOptions(overrides) });
   const settings: RouteSettings = {
     scope: given.scope || undefined,
     scopeDecided: given.scope !== undefined,
@@ -165,11 +165,11 @@ export function resolveRouteSettings(
 type Complete<T> = T & Required<Pick<T, Extract<keyof T, keyof typeof DEFAULTS>>>;
 
 function withDefaults(options: IdempotencyModuleOptions): Complete<IdempotencyModuleOptions> {
-  return { ...DEFAULTS, ...defined(options) };
+  return { ...DEFAULTS, ...definedOptions(options) };
 }
 
 /** An option that is `undefined` counts as not given, so that `ttl: process.env.TTL` can be left unset. */
-function defined<T extends object>(options: T): Partial<T> {
+export function definedOptions<T extends object>(options: T): Partial<T> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 

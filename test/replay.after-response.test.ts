@@ -17,7 +17,8 @@ import {
   type TestApp,
 } from './support/apps';
 import { exact, expectConflict, newKey } from './support/apps.replay';
-import { around, Gate } from './support/apps.storage';
+import { around } from './support/apps.storage';
+import { Gate } from './fixtures/gate';
 import { headerOf, type WireAnswer } from './support/wire';
 
 type Complete = NonNullable<IdempotencyRouteOptions['complete']>;
@@ -125,9 +126,9 @@ describeApps(kit => {
       const key = newKey();
       const wire = await app.connect();
       wire.send({ path: '/marked/waits', headers: { 'Idempotency-Key': key } });
-      await gate.reached;
+      await gate.reached();
       await wire.abort();
-      gate.release();
+      gate.open();
       await app.settled();
       const replay = await app.post('/marked/waits', key);
       expect(replay.body.toString()).toBe('{"waited":true}');
@@ -139,7 +140,7 @@ describeApps(kit => {
       const first = await app.post('/marked/answers-and-waits', key);
       await app.settled();
       const replay = await app.post('/marked/answers-and-waits', key);
-      gate.release();
+      gate.open();
       expect(first.body.toString()).toBe('answered');
       expect(exact(replay)).toEqual(exact(first));
     });
@@ -187,11 +188,11 @@ describePlatforms(kit => {
     });
     const wire = await app.connect();
     wire.send({ path: '/marked/value', headers: { 'Idempotency-Key': newKey() } });
-    await gate.reached;
+    await gate.reached();
     // A request on another connection goes through the whole server meanwhile.
     await app.send({ method: 'POST', path: '/elsewhere' });
     expect(wire.pending).toBe('');
-    gate.release();
+    gate.open();
     expect((await wire.receive()).body.toString()).toBe('{"stored":"value"}');
     await wire.abort();
     await app.close();
@@ -212,9 +213,9 @@ describePlatforms(kit => {
     const key = newKey();
     const first = await app.post('/marked/value', key);
     expect(first.body.toString()).toBe('{"stored":"value"}');
-    await gate.reached;
+    await gate.reached();
     await expectConflict(app, { route: 'value', key }, 'in-progress');
-    gate.release();
+    gate.open();
     await app.settled();
     expect(exact(await app.post('/marked/value', key))).toEqual(exact(first));
     await app.close();

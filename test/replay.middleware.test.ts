@@ -33,7 +33,8 @@ import {
   type TestApp,
 } from './support/apps';
 import { exact, expectReplay, newKey } from './support/apps.replay';
-import { around, Gate } from './support/apps.storage';
+import { around } from './support/apps.storage';
+import { Gate } from './fixtures/gate';
 import { headerOf, Wire, type WireAnswer } from './support/wire';
 
 const TEXT = 'compresses well, '.repeat(100);
@@ -346,7 +347,10 @@ describePlatforms(kit => {
           nest.use((req: { url: string }, res: ServerResponse, next: () => void) => {
             const [, gate] = req.url.split('?answer-at=');
             if (gate !== undefined)
-              void gates.get(gate)?.reached.then(() => res.writeHead(503).end('gave up'));
+              void gates
+                .get(gate)
+                ?.reached()
+                .then(() => res.writeHead(503).end('gave up'));
             next();
           }),
       });
@@ -357,7 +361,7 @@ describePlatforms(kit => {
       gates.set('claim', new Gate());
       const first = await app.post('/marked/small?answer-at=claim', 'given-up');
       expect(first.body.toString()).toBe('gave up');
-      gates.get('claim')?.release();
+      gates.get('claim')?.open();
       gates.delete('claim');
       await app.settled();
       const second = await app.post('/marked/small?answer-at=claim', 'given-up');
@@ -368,7 +372,7 @@ describePlatforms(kit => {
       await app.post('/marked/small?answer-at=replay', 'replayed');
       gates.set('replay', new Gate());
       const second = await app.post('/marked/small?answer-at=replay', 'replayed');
-      gates.get('replay')?.release();
+      gates.get('replay')?.open();
       expect(second.body.toString()).toBe('gave up');
       expect((await app.post('/plain/small', 'alive')).status).toBe(201);
     });

@@ -2,27 +2,11 @@ import { Controller, Post } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import { randomUUID } from 'node:crypto';
 import { Idempotent, RedisStorage } from '../src';
+import { Gate } from './fixtures/gate';
 import { PLATFORMS, startApp, type TestApp } from './support/apps';
 import { describeRedis, redisUrl } from './support/redis';
 import { SentCommands } from './support/sent-commands';
 import { headerOf } from './support/wire';
-
-/** What the test lets go by hand, so that a second request comes while the first runs. */
-class Gate {
-  private open!: () => void;
-  readonly opened = new Promise<void>(resolve => (this.open = resolve));
-  private enter!: () => void;
-  readonly entered = new Promise<void>(resolve => (this.enter = resolve));
-
-  async pass(): Promise<void> {
-    this.enter();
-    await this.opened;
-  }
-
-  letGo(): void {
-    this.open();
-  }
-}
 
 let gate = new Gate();
 
@@ -81,13 +65,13 @@ describeRedis('round trips to Redis, counted on what the client sent', () => {
 
     it('a conflict and a reused key make exactly 1', async () => {
       const first = app.post('/slow', 'b');
-      await gate.entered;
+      await gate.reached();
       await commands.take();
       expect((await app.post('/slow', 'b')).status).toBe(409);
       expect(await commands.take()).toHaveLength(1);
       expect((await app.post('/slow?other=1', 'b')).status).toBe(422);
       expect(await commands.take()).toHaveLength(1);
-      gate.letGo();
+      gate.open();
       expect((await first).status).toBe(201);
     });
 

@@ -34,7 +34,7 @@ import {
 import { IdempotencyLease, type Lease } from '../src';
 import { describeApps, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
-import { Gate } from './support/apps.storage';
+import { Gate } from './fixtures/gate';
 import { headerOf, type WireAnswer } from './support/wire';
 
 /** What the handler of one test waits for, how often handlers ran, and the clock of their timeouts. */
@@ -377,7 +377,7 @@ describeApps(kit => {
         const key = newKey();
         const first = await ask(route, key);
         const meanwhile = await ask(route, key);
-        gate.release();
+        gate.open();
         await app.settled();
         const afterwards = await ask(route, key);
         expect([first.status, meanwhile.status, afterwards.status]).toEqual([408, 409, 409]);
@@ -390,7 +390,7 @@ describeApps(kit => {
     it('holds the key of a fallback that was given in its place', async () => {
       const key = newKey();
       const first = await ask('timeout-with-fallback', key);
-      gate.release();
+      gate.open();
       await app.settled();
       expect(first.body.toString()).toBe('{"fallback":true}');
       await expectHeldKey('timeout-with-fallback', key, 'outcome-not-stored');
@@ -401,7 +401,7 @@ describeApps(kit => {
       const first = await ask('fallback-of-observable', key);
       expect(first.body.toString()).toBe('{"fallback":true}');
       await expectHeldKey('fallback-of-observable', key, 'outcome-unknown');
-      gate.release();
+      gate.open();
     });
 
     it('keeps the first value of an Observable of which somebody takes no more', async () => {
@@ -417,7 +417,7 @@ describeApps(kit => {
       const key = newKey();
       const first = await ask('timeout-then-throws', key);
       expect(codeOf(await ask('timeout-then-throws', key))).toBe('in-progress');
-      gate.release();
+      gate.open();
       await app.settled();
       const second = await ask('timeout-then-throws', key);
       expect([first.status, second.status, runs]).toEqual([408, 503, 2]);
@@ -426,7 +426,7 @@ describeApps(kit => {
     it('holds the key once it has thrown a final error, which no client has seen', async () => {
       const key = newKey();
       await ask('timeout-then-refuses', key);
-      gate.release();
+      gate.open();
       await app.settled();
       await expectHeldKey('timeout-then-refuses', key, 'outcome-unknown');
     });
@@ -437,13 +437,13 @@ describeApps(kit => {
       await app.settled();
       expect(first.status).toBe(408);
       await expectHeldKey('timeout-of-observable', key, 'outcome-unknown');
-      gate.release();
+      gate.open();
     });
 
     it('holds the key of an Observable that came too late to be subscribed to', async () => {
       const key = newKey();
       await ask('timeout-before-observable', key);
-      gate.release();
+      gate.open();
       await app.settled();
       const { status } = await ask('timeout-before-observable', key);
       expect([status, runs]).toEqual([409, 1]);
@@ -454,7 +454,7 @@ describeApps(kit => {
       const first = await ask('timeout-and-retry', key);
       expect([first.status, codeOf(first)]).toEqual([409, 'in-progress']);
       expect(headerOf(first, 'retry-after')).toBe('1');
-      gate.release();
+      gate.open();
       await app.settled();
       await expectHeldKey('timeout-and-retry', key, 'outcome-not-stored');
     });
@@ -470,7 +470,7 @@ describeApps(kit => {
         });
         const first = await timed.post('/rows/slow', 'timed-out');
         expect(first.status).toBe(503);
-        gate.release();
+        gate.open();
         await timed.settled();
         const retried = await timed.post('/rows/slow', 'timed-out');
         expect([retried.status, codeOf(retried), runs]).toEqual([409, 'outcome-not-stored', 1]);

@@ -394,16 +394,27 @@ describe('MemoryStorage waits where the lease ends meanwhile', () => {
 
 describe('MemoryStorage options', () => {
   it.each<[MemoryStorageOptions, string]>([
-    [{ maxEntries: 0 }, 'Expected `maxEntries` to be a positive integer, got 0'],
-    [{ maxEntries: 1.5 }, 'Expected `maxEntries` to be a positive integer, got 1.5'],
-    [{ maxEntries: Infinity }, 'Expected `maxEntries` to be a positive integer, got Infinity'],
-    [{ maxEntries: '10' as never }, "Expected `maxEntries` to be a positive integer, got '10'"],
-    [{ maxEntries: 10_000_000 }, 'Expected `maxEntries` to be at most 8388608, got 10000000'],
-    [{ maxBytes: -1 }, 'Expected `maxBytes` to be a positive integer, got -1'],
-    [{ maxBytes: NaN }, 'Expected `maxBytes` to be a positive integer, got NaN'],
-    [{ whenFull: 'evict' as never }, "Expected `whenFull` to be 'reject' or 'evict-completed', got 'evict'"],
-    [{ clock: {} as never }, 'Expected `clock` to have a `now()` method, got {}'],
-    [{ clock: null as never }, 'Expected `clock` to have a `now()` method, got null'],
+    [{ maxEntries: 0 }, 'Expected `maxEntries` to be an integer from 1 to 8388608, got 0 (number).'],
+    [{ maxEntries: 1.5 }, 'Expected `maxEntries` to be an integer from 1 to 8388608, got 1.5 (number).'],
+    [
+      { maxEntries: Infinity },
+      'Expected `maxEntries` to be an integer from 1 to 8388608, got Infinity (number).',
+    ],
+    [{ maxEntries: '10' as never }, "Expected `maxEntries` to be an integer from 1 to 8388608, got '10'."],
+    [
+      { maxEntries: 10_000_000 },
+      'Expected `maxEntries` to be an integer from 1 to 8388608, got 10000000 (number).',
+    ],
+    [{ maxBytes: -1 }, 'Expected `maxBytes` to be an integer from 1 to 9007199254740991, got -1 (number).'],
+    [{ maxBytes: NaN }, 'Expected `maxBytes` to be an integer from 1 to 9007199254740991, got NaN (number).'],
+    [{ whenFull: 'evict' as never }, "Expected `whenFull` to be 'reject' or 'evict-completed', got 'evict'."],
+    [{ clock: {} as never }, 'Expected `clock` to be an object with a `now()` method, got an empty object.'],
+    [{ clock: null as never }, 'Expected `clock` to be an object with a `now()` method, got null (object).'],
+    [
+      { maxEntires: 5 } as never,
+      'Unknown option `maxEntires`. Options here are: clock, maxBytes, maxEntries, whenFull.',
+    ],
+    [null as never, 'Expected `options` to be an object, got null (object).'],
   ])('%p is refused', (options, message) => {
     const error = thrownBy(() => new MemoryStorage(options));
     expect(error).toBeInstanceOf(IdempotencyConfigurationError);

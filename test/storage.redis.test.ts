@@ -285,7 +285,7 @@ describe('RedisStorage options', () => {
 
   it('an empty prefix is refused', () => {
     expect(() => new RedisStorage({ client, prefix: '' })).toThrow(
-      "Expected `prefix` to be a non-empty string, got ''",
+      "Expected `prefix` to be a non-empty string, got ''.",
     );
   });
 

@@ -27,12 +27,12 @@ export interface Desk {
 
 /** The settings of the module, as far as they decide where its rows are and how they are sealed. */
 export function settingsOf(args: Arguments, io: Io): ModuleSettings {
-  const keys = args.isSet('record-key') ? undefined : secretOf(args, io);
+  const secret = args.isSet('record-key') ? undefined : secretOf(args, io);
   const encryptionKeys = encryptionKeysOf(args, io);
   return resolveModuleSettings({
     scope: false,
     namespace: args.text('namespace'),
-    secret: keys,
+    secret,
     storageTimeout: timeoutOf(args),
     ...(encryptionKeys.length === 0 ? {} : { encryption: { keys: encryptionKeys } }),
   });

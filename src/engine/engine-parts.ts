@@ -1,10 +1,8 @@
 import type { IdempotencyEvents } from '../idempotency.events';
 import type { RouteSettings } from '../idempotency.settings';
 import type { MaybePromise } from '../maybe-promise';
-import type { IdempotencyStorage } from '../storage/storage';
 import type { Heartbeat } from './heartbeat';
 import type { Sealing } from './sealing';
-import type { StorageCalls } from './storage-calls';
 import type { Unstored } from './unstored';
 import type { WaitingRoom } from './waiting-room';
 
@@ -23,8 +21,6 @@ export interface RequestPlan {
 
 /** What the parts of one engine share. */
 export interface EngineParts {
-  readonly storage: IdempotencyStorage;
-  readonly calls: StorageCalls;
   readonly heartbeat: Heartbeat;
   readonly sealing: Sealing;
   readonly events: IdempotencyEvents;

@@ -1,5 +1,6 @@
+import { MAX_TIMER_MS } from '../duration';
 import { LinkedSet, type Linked } from './linked-set';
-import { MAX_TIMER_MS, now } from './monotonic';
+import { now } from './monotonic';
 
 /** Something that wants to be called from time to time for as long as it lives. */
 export interface Beating extends Linked<Beating> {

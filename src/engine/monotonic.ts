@@ -2,6 +2,3 @@
 export function now(): number {
   return performance.now();
 }
-
-/** The longest delay that a Node.js timer can be given; after a longer one it fires at once. */
-export const MAX_TIMER_MS = 2 ** 31 - 1;

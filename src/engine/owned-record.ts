@@ -1,11 +1,12 @@
 import { timed } from '../idempotency.timings';
 import { after, type MaybePromise } from '../maybe-promise';
-import type {
-  ClaimRequest,
-  Completion,
-  IdempotencyRecord,
-  IdempotencyStorage,
-  OnLapse,
+import {
+  RECORD_FORMAT,
+  type ClaimRequest,
+  type Completion,
+  type IdempotencyRecord,
+  type IdempotencyStorage,
+  type OnLapse,
 } from '../storage/storage';
 import type { StorageCalls } from './storage-calls';
 
@@ -55,6 +56,14 @@ export class OwnedRecord {
     const stored = this.tryComplete(completion);
     if (stored === true) return true;
     return after(stored, isStored => isStored || this.completeAgain(completion));
+  }
+
+  /** What others are told of the record once it is completed. */
+  completedWith(completion: Completion, remainingMs: number = this.claim.ttlMs): IdempotencyRecord {
+    const base = { fingerprint: this.claim.fingerprint, format: RECORD_FORMAT, remainingMs };
+    return 'held' in completion
+      ? { ...base, state: 'held', ...completion }
+      : { ...base, state: 'completed', outcome: completion };
   }
 
   async release(): Promise<boolean> {

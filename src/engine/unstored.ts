@@ -1,5 +1,5 @@
 import { StorageUnavailableError } from '../idempotency.errors';
-import { RECORD_FORMAT, type Completion, type IdempotencyRecord } from '../storage/storage';
+import type { Completion, IdempotencyRecord } from '../storage/storage';
 import { now } from './monotonic';
 import type { OwnedRecord } from './owned-record';
 
@@ -77,14 +77,7 @@ export class Unstored {
   get(recordKey: string): IdempotencyRecord | undefined {
     const entry = this.answers.get(recordKey);
     if (entry === undefined || entry.action === 'release') return undefined;
-    const base = {
-      fingerprint: entry.record.claim.fingerprint,
-      format: RECORD_FORMAT,
-      remainingMs: Math.max(0, entry.expiresAt - now()),
-    };
-    return 'held' in entry.action
-      ? { ...base, state: 'held', ...entry.action }
-      : { ...base, state: 'completed', outcome: entry.action };
+    return entry.record.completedWith(entry.action, Math.max(0, entry.expiresAt - now()));
   }
 
   /** The storage has just answered somebody else. */

@@ -1,10 +1,5 @@
-import {
-  RECORD_FORMAT,
-  type Completion,
-  type IdempotencyRecord,
-  type IdempotencyStorage,
-} from '../storage/storage';
-import { MAX_TIMER_MS } from '../storage/duration';
+import { MAX_TIMER_MS } from '../duration';
+import type { Completion, IdempotencyRecord, IdempotencyStorage } from '../storage/storage';
 import type { OwnedRecord } from './owned-record';
 
 /** Those who wait for one key, and for any key of this process; whoever comes later is refused at once. */
@@ -50,7 +45,7 @@ export class WaitingRoom {
   /** The storage took a completion of this process: its waiters need not ask. */
   settled(record: OwnedRecord, completion: Completion): void {
     const group = this.groups.get(record.recordKey);
-    if (group !== undefined) this.share(group, recordOf(record, completion), this.nextTurn());
+    if (group !== undefined) this.share(group, record.completedWith(completion), this.nextTurn());
   }
 
   /** The key was freed by this process: the representative can claim it. */
@@ -261,14 +256,6 @@ export class Waiter {
 
 function isInProgress(news: News | undefined): news is IdempotencyRecord {
   return news !== undefined && !(news instanceof Error) && news.state === 'in-progress';
-}
-
-function recordOf(record: OwnedRecord, completion: Completion): IdempotencyRecord {
-  const { fingerprint, ttlMs } = record.claim;
-  const base = { fingerprint, format: RECORD_FORMAT, remainingMs: ttlMs };
-  return 'held' in completion
-    ? { ...base, state: 'held', ...completion }
-    : { ...base, state: 'completed', outcome: completion };
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {

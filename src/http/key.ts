@@ -1,4 +1,4 @@
-import { IdempotencyConfigurationError, KeyInvalidError, RequestFunctionError } from '../idempotency.errors';
+import { KeyInvalidError, RequestFunctionError } from '../idempotency.errors';
 import { readStringItem } from './structured-string';
 
 /** What `readKey` needs of an Express request or a FastifyRequest. */
@@ -16,6 +16,7 @@ export interface KeyFormat {
   readonly matches: (key: string) => boolean;
   /** Completes the sentence "expected the key to be …". */
   readonly description: string;
+  readonly isUuid?: boolean;
 }
 
 /** What makes a key acceptable. */
@@ -77,24 +78,17 @@ export function checkKey(value: unknown, rules: KeyRules): string {
  * Makes the option `keyFormat` a predicate. A `RegExp` has to match the whole key, whatever anchors it has, and its flags
  * `g` and `y` count for nothing, so it keeps no state between keys. Its running time is its author's business: it sees at most
  * `maxKeyLength` characters.
- *
- * @throws IdempotencyConfigurationError where the option is none of the three forms
  */
 export function compileKeyFormat(
   option: 'uuid' | RegExp | ((key: string) => boolean) | undefined,
 ): KeyFormat | undefined {
   if (option === undefined) return undefined;
-  if (option === 'uuid') return { matches: key => UUID.test(key), description: 'a UUID' };
+  if (option === 'uuid') return { matches: key => UUID.test(key), description: 'a UUID', isUuid: true };
   if (option instanceof RegExp) return wholeMatch(option);
-  if (typeof option === 'function') {
-    return {
-      matches: key => askPredicate(option, key),
-      description: 'of the format that this service publishes',
-    };
-  }
-  throw new IdempotencyConfigurationError(
-    `Expected \`keyFormat\` to be 'uuid', a RegExp or a function, got ${JSON.stringify(option) ?? typeof option}`,
-  );
+  return {
+    matches: key => askPredicate(option, key),
+    description: 'of the format that this service publishes',
+  };
 }
 
 function wholeMatch(pattern: RegExp): KeyFormat {

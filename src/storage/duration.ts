@@ -1,10 +1,7 @@
 import { inspect } from 'node:util';
 
-/** The longest delay that a Node.js timer can be given. */
-export const MAX_TIMER_MS = 2 ** 31 - 1;
-
 /** Checks a duration that a caller of a storage hands over: any other number would make a row that never expires. */
-export function durationMs(name: 'leaseMs' | 'ttlMs', ms: number): number {
+export function expectDuration(name: 'leaseMs' | 'ttlMs', ms: number): number {
   if (Number.isSafeInteger(ms) && ms > 0) return ms;
   throw new RangeError(`Expected \`${name}\` to be a positive integer, got ${inspect(ms)}`);
 }

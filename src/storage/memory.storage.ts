@@ -1,6 +1,6 @@
-import { inspect } from 'node:util';
-import { IdempotencyConfigurationError, StorageUnavailableError } from '../idempotency.errors';
-import { durationMs } from './duration';
+import { StorageUnavailableError } from '../idempotency.errors';
+import { failure, knownOptions, oneOf, positiveInteger } from '../idempotency.validation';
+import { expectDuration } from './duration';
 import { NONE } from './memory.key-index';
 import { Lanes } from './memory.lanes';
 import {
@@ -109,8 +109,8 @@ export class MemoryStorage implements IdempotencyStorage {
 
   create(recordKey: string, claim: ClaimRequest): IdempotencyRecord | undefined {
     const nowMs = this.#options.clock.now();
-    const holdMs = claim.onLapse === 'hold' ? durationMs('ttlMs', claim.ttlMs) : 0;
-    const livesMs = durationMs('leaseMs', claim.leaseMs) + holdMs;
+    const holdMs = claim.onLapse === 'hold' ? expectDuration('ttlMs', claim.ttlMs) : 0;
+    const livesMs = expectDuration('leaseMs', claim.leaseMs) + holdMs;
     let row = this.#find(recordKey, nowMs);
     if (row === NONE) {
       row = this.#add(recordKey, claim, nowMs);
@@ -125,7 +125,7 @@ export class MemoryStorage implements IdempotencyStorage {
 
   complete(recordKey: string, token: string, completion: Completion, ttlMs: number): boolean {
     const nowMs = this.#options.clock.now();
-    const livesMs = durationMs('ttlMs', ttlMs);
+    const livesMs = expectDuration('ttlMs', ttlMs);
     const row = this.#find(recordKey, nowMs);
     if (row === NONE || this.#rows.token(row) !== token) return false;
     // A repeated call after a lost reply: the first outcome stands.
@@ -151,7 +151,7 @@ export class MemoryStorage implements IdempotencyStorage {
 
   extend(recordKey: string, token: string, leaseMs: number): boolean {
     const nowMs = this.#options.clock.now();
-    const livesMs = durationMs('leaseMs', leaseMs);
+    const livesMs = expectDuration('leaseMs', leaseMs);
     const row = this.#find(recordKey, nowMs);
     if (row === NONE || !this.#isClaimOf(row, token)) return false;
     this.#lanes.leave(row);
@@ -178,7 +178,7 @@ export class MemoryStorage implements IdempotencyStorage {
 
     const { token, completion } = resolution;
     const fingerprint = this.#rows.fingerprint(row);
-    const ttlMs = durationMs('ttlMs', resolution.ttlMs);
+    const ttlMs = expectDuration('ttlMs', resolution.ttlMs);
     // All that can fail comes first: a record that is gone would let its handler run again.
     const copy = copyOf(completion);
     const bytes = claimBytes(recordKey, token, fingerprint) + completionBytes(copy);
@@ -294,29 +294,12 @@ function copyOf(completion: Completion): Completion {
 }
 
 function checkedOptions(options: MemoryStorageOptions): Required<MemoryStorageOptions> {
+  knownOptions(options, Object.keys(DEFAULTS));
   const { maxEntries = DEFAULTS.maxEntries, maxBytes = DEFAULTS.maxBytes } = options;
   const { whenFull = DEFAULTS.whenFull, clock = DEFAULTS.clock } = options;
-  expectPositiveInteger('maxEntries', maxEntries);
-  expectPositiveInteger('maxBytes', maxBytes);
-  expect(maxEntries <= MOST_ENTRIES, 'maxEntries', `to be at most ${MOST_ENTRIES}`, maxEntries);
-  expect(
-    whenFull in { reject: 0, 'evict-completed': 0 },
-    'whenFull',
-    "to be 'reject' or 'evict-completed'",
-    whenFull,
-  );
-  expect(typeof clock?.now === 'function', 'clock', 'to have a `now()` method', clock);
+  positiveInteger('maxEntries', maxEntries, MOST_ENTRIES);
+  positiveInteger('maxBytes', maxBytes, Number.MAX_SAFE_INTEGER);
+  oneOf('whenFull', whenFull, ['reject', 'evict-completed']);
+  if (typeof clock?.now !== 'function') throw failure('clock', 'an object with a `now()` method', clock);
   return { maxEntries, maxBytes, whenFull, clock };
-}
-
-function expectPositiveInteger(name: keyof MemoryStorageOptions, value: number): void {
-  expect(Number.isSafeInteger(value) && value > 0, name, 'to be a positive integer', value);
-}
-
-function expect(holds: boolean, name: keyof MemoryStorageOptions, what: string, value: unknown): void {
-  if (!holds) {
-    throw new IdempotencyConfigurationError(
-      `Expected \`${name}\` ${what}, got ${inspect(value, { depth: 0, breakLength: Infinity })}`,
-    );
-  }
 }

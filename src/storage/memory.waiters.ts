@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS } from './duration';
+import { MAX_TIMER_MS } from '../duration';
 
 interface Waited {
   readonly wakes: Set<() => void>;

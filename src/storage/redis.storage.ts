@@ -1,6 +1,5 @@
-import { inspect } from 'node:util';
-import { IdempotencyConfigurationError } from '../idempotency.errors';
-import { durationMs } from './duration';
+import { boolean, failure, knownOptions } from '../idempotency.validation';
+import { expectDuration } from './duration';
 import { NearCache } from './near-cache';
 import { type NearCacheOptions, nearCacheSettings } from './near-cache.options';
 import {
@@ -75,11 +74,9 @@ export class RedisStorage implements IdempotencyStorage {
     const given: Partial<RedisStorageOptions> | undefined = options;
     const { client, prefix = 'idempotency', allowEviction = false } = given ?? {};
     checkClient(client);
-    if (typeof prefix !== 'string' || prefix === '') {
-      throw new IdempotencyConfigurationError(
-        `Expected \`prefix\` to be a non-empty string, got ${inspect(prefix)}`,
-      );
-    }
+    knownOptions(options, ['client', 'prefix', 'allowEviction', 'nearCache']);
+    if (typeof prefix !== 'string' || prefix === '') throw failure('prefix', 'a non-empty string', prefix);
+    boolean('allowEviction', allowEviction);
     const nearCache = nearCacheSettings(options.nearCache);
     this.#nearCache = nearCache && new NearCache(nearCache);
     this.#client = client;
@@ -112,7 +109,7 @@ export class RedisStorage implements IdempotencyStorage {
   }
 
   async complete(recordKey: string, token: string, completion: Completion, ttlMs: number): Promise<boolean> {
-    const ttl = durationMs('ttlMs', ttlMs);
+    const ttl = expectDuration('ttlMs', ttlMs);
     const reply = await this.#run(
       'idempotencyComplete',
       recordKey,
@@ -129,7 +126,8 @@ export class RedisStorage implements IdempotencyStorage {
 
   async extend(recordKey: string, token: string, leaseMs: number): Promise<boolean> {
     return (
-      toNumber(await this.#run('idempotencyExtend', recordKey, token, durationMs('leaseMs', leaseMs))) === 1
+      toNumber(await this.#run('idempotencyExtend', recordKey, token, expectDuration('leaseMs', leaseMs))) ===
+      1
     );
   }
 
@@ -152,7 +150,7 @@ export class RedisStorage implements IdempotencyStorage {
         ? []
         : [
             resolution.token,
-            durationMs('ttlMs', resolution.ttlMs),
+            expectDuration('ttlMs', resolution.ttlMs),
             ...completionArguments(resolution.completion),
           ];
     try {
@@ -180,8 +178,8 @@ export class RedisStorage implements IdempotencyStorage {
 
   async #create(recordKey: string, claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
     const { token, fingerprint } = claim;
-    const leaseMs = durationMs('leaseMs', claim.leaseMs);
-    const holdMs = claim.onLapse === 'hold' ? durationMs('ttlMs', claim.ttlMs) : 0;
+    const leaseMs = expectDuration('leaseMs', claim.leaseMs);
+    const holdMs = claim.onLapse === 'hold' ? expectDuration('ttlMs', claim.ttlMs) : 0;
     const askedAt = this.#nearCache?.moment();
     const reply = await this.#run(
       'idempotencyCreate',

@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS } from './duration';
+import { MAX_TIMER_MS } from '../duration';
 import { isCluster, masters, type RedisClient, type RedisSubscriber } from './redis.client';
 import { explainRedisError } from './redis.errors';
 

@@ -116,7 +116,7 @@ export interface Resolution {
  * Any other error means that the storage answered but could not do it.
  */
 export interface IdempotencyStorage {
-  /** For operators and waiters; never decides a run. */
+  /** For operators; never decides a run. */
   get(recordKey: string): MaybePromise<IdempotencyRecord | undefined>;
 
   /** Claims the key (`undefined`), or returns the record in the way. One round trip decides everything. */
@@ -153,6 +153,9 @@ export interface IdempotencyStorage {
 
   /** For operators: every live record, in no order. */
   scan?(): AsyncIterable<ScannedRecord>;
+
+  /** Called by the module at start-up: throws where the storage is set up so that it cannot keep its word. */
+  verify?(): MaybePromise<void>;
 
   /** Called by the module after the server has closed. Closes only what the storage itself opened. */
   close?(): MaybePromise<void>;

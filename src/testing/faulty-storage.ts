@@ -48,6 +48,7 @@ export class FaultyStorage implements IdempotencyStorage {
   readonly waitFor: IdempotencyStorage['waitFor'];
   readonly scan: IdempotencyStorage['scan'];
   readonly resolve: IdempotencyStorage['resolve'];
+  readonly verify: IdempotencyStorage['verify'];
   readonly #counts = new Map<StorageMethod, number>();
   readonly #planned = new Map<string, StorageFault>();
   #decide: (call: StorageCall) => StorageFault | undefined = () => undefined;
@@ -56,6 +57,7 @@ export class FaultyStorage implements IdempotencyStorage {
     this.waitFor = storage.waitFor?.bind(storage);
     this.scan = storage.scan?.bind(storage);
     this.resolve = storage.resolve?.bind(storage);
+    this.verify = storage.verify?.bind(storage);
   }
 
   /** Plans a fault for the `n`-th call of a method, counted from 1 and from the beginning. */

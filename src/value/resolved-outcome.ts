@@ -3,6 +3,7 @@ import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
 import { assertHeaders } from '../http/whole-head';
 import { duration, failure } from '../idempotency.validation';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
+import { jsonBytes, outcomeOf } from './value-run';
 
 /** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
 export type ResolvedOutcome = {
@@ -24,9 +25,7 @@ export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
     throw failure('resolution', 'an object with `status` or `value`', resolution);
   }
   duration('ttl', resolution.ttl);
-  return 'value' in resolution
-    ? { status: 200, headers: [], body: jsonBytes(resolution.value) }
-    : answerOutcome(resolution);
+  return 'value' in resolution ? outcomeOf(resolution.value) : answerOutcome(resolution);
 }
 
 function answerOutcome({
@@ -57,9 +56,4 @@ function isSendable(header: OutcomeHeader): boolean {
   } catch {
     return false;
   }
-}
-
-function jsonBytes(value: unknown): Uint8Array {
-  const text = JSON.stringify(value) as string | undefined;
-  return Buffer.from(text ?? '');
 }

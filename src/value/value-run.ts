@@ -1,3 +1,4 @@
+import { bufferOf } from '../bytes';
 import type { Claim } from '../engine/claim';
 import { decide, hold, RELEASE } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
@@ -50,11 +51,17 @@ async function settledOnThrow<T>(claim: Claim, work: () => T | Promise<T>): Prom
 
 /** The JSON value of an outcome that `runForValue` stored. */
 export function valueOf(outcome: Outcome): unknown {
-  const text = Buffer.from(outcome.body).toString('utf8');
+  const text = bufferOf(outcome.body).toString('utf8');
   return text === '' ? undefined : JSON.parse(text);
 }
 
-function outcomeOf(value: unknown): Outcome {
+/** The outcome of work that returned the value. */
+export function outcomeOf(value: unknown): Outcome {
+  return { status: 200, headers: [], body: jsonBytes(value) };
+}
+
+/** No bytes for what JSON does not know, such as `undefined`. */
+export function jsonBytes(value: unknown): Buffer {
   const text = JSON.stringify(value) as string | undefined;
-  return { status: 200, headers: [], body: text === undefined ? NO_BODY : Buffer.from(text) };
+  return text === undefined ? NO_BODY : Buffer.from(text);
 }

@@ -20,22 +20,3 @@ export function around(
     },
   });
 }
-
-/** Something that waits until a test lets it go on. */
-export class Gate {
-  private open!: () => void;
-  private arrive!: () => void;
-  private readonly opened = new Promise<void>(resolve => (this.open = resolve));
-  /** Resolves once somebody stands before the gate. */
-  readonly reached = new Promise<void>(resolve => (this.arrive = resolve));
-
-  /** Waits for the gate. */
-  pass(): Promise<void> {
-    this.arrive();
-    return this.opened;
-  }
-
-  release(): void {
-    this.open();
-  }
-}
