@@ -1,6 +1,7 @@
 import { InternalServerErrorException } from '@nestjs/common';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Lease } from '../src';
+import { IdempotencyEngine } from '../src/idempotency.engine';
 import { FaultyStorage } from '../src/testing';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
@@ -381,6 +382,7 @@ describeOwnRedis('A lease over Redis', () => {
     gate.open();
 
     expect(JSON.parse((await first).text)).toEqual({ first: { held: false, aborted: true } });
+    expect(app.nest.get(IdempotencyEngine).heartbeat.size).toBe(0);
     expect(losses(app)).toEqual(['taken']);
     const replay = await ask(app, 'taken');
     expect([brief(replay), replay.text]).toEqual(['201 replay', 'second']);

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { IdempotencyEngine } from '../src/idempotency.engine';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { Gate } from './fixtures/gate';
@@ -97,6 +98,18 @@ describeStorages('Waiters', kit => {
     expect(brief(await first)).toBe('201');
     expect(brief(await stayer)).toBe('201 replay');
     expect(ledger.count('gone')).toBe(1);
+  });
+
+  it('are refused at once while the application closes', async () => {
+    await start({ route: { whenInProgress: { wait: '60s' } } });
+    const first = ask(app, 'closing');
+    await gate.reached();
+    await app.nest.get(IdempotencyEngine).stopWaiting();
+    const late = await ask(app, 'closing');
+    gate.open();
+
+    expect(brief(late)).toBe('503 shutting-down');
+    expect(brief(await first)).toBe('201');
   });
 
   it('are capped: the one after the thousandth gets 409 at once', async () => {

@@ -295,7 +295,7 @@ export class Claim implements Beating {
 }
 
 const NEVER_STORED =
-  'The outcome could not be stored: the table of outcomes that wait for the storage is full, or the application has closed. ' +
+  'The outcome could not be stored: the table of outcomes that wait for the storage is full, its ttl has ended, or the application has closed. ' +
   'Its key is free, or held, once its lease has ended.';
 
 /** An AbortController that exists only once somebody looks at its signal. */

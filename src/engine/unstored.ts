@@ -100,10 +100,7 @@ export class Unstored {
   close(): void {
     this.isClosed = true;
     clearTimeout(this.timer);
-    for (const entry of this.outcomes) {
-      this.remove(entry);
-      if (entry.action !== 'release') entry.dropped();
-    }
+    for (const entry of this.outcomes) this.drop(entry);
     this.releases.clear();
   }
 
@@ -135,7 +132,7 @@ export class Unstored {
   /** `false`: the storage is still away, so the others need not be tried. */
   private async tryOne(entry: Entry): Promise<boolean> {
     if (entry.expiresAt <= now()) {
-      this.remove(entry);
+      this.drop(entry);
       return true;
     }
     try {
@@ -162,6 +159,11 @@ export class Unstored {
     }
     this.remove(entry);
     entry.settled(stored, completion);
+  }
+
+  private drop(entry: Entry): void {
+    this.remove(entry);
+    if (entry.action !== 'release') entry.dropped();
   }
 
   private remove(entry: Entry): void {

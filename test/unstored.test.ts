@@ -1,0 +1,71 @@
+import { MemoryStorage, type IdempotencyStorage, type Outcome } from '../src';
+import { OwnedRecord } from '../src/engine/owned-record';
+import { StorageCalls } from '../src/engine/storage-calls';
+import { Unstored } from '../src/engine/unstored';
+import { FaultyStorage } from '../src/testing';
+
+/* Outcomes that the storage could not take: they answer their keys until it takes them, or until their time is up. */
+
+const TIMEOUT_MS = 1_000;
+
+const unstored = new Unstored(TIMEOUT_MS);
+afterAll(() => unstored.close());
+
+function outcomeOf(text: string): Outcome {
+  return { status: 201, headers: [], body: Buffer.from(text) };
+}
+
+/** Told in turn what becomes of the outcomes of one record. */
+function add(
+  storage: IdempotencyStorage,
+  recordKey: string,
+  { text = 'outcome', ttlMs = 60_000 }: { text?: string; ttlMs?: number } = {},
+): { readonly record: OwnedRecord; readonly told: unknown[] } {
+  const claim = { token: text, fingerprint: 'f', leaseMs: 60_000, onLapse: 'rerun', ttlMs } as const;
+  const record = new OwnedRecord(storage, new StorageCalls(TIMEOUT_MS), recordKey, claim);
+  const told: unknown[] = [];
+  const settled = (stored: boolean) => told.push(stored);
+  unstored.add({ record, action: outcomeOf(text), settled, dropped: () => told.push('dropped') });
+  return { record, told };
+}
+
+function away(): FaultyStorage {
+  const storage = new FaultyStorage(new MemoryStorage());
+  storage.failWhen(() => ({ kind: 'refused' }));
+  return storage;
+}
+
+it('An outcome is stored once the storage is back, and answers its key until then', async () => {
+  const storage = new FaultyStorage(new MemoryStorage()).fail('complete', 1, { kind: 'refused' });
+  const { told } = add(storage, 'back');
+  await storage.create('back', {
+    token: 'outcome',
+    fingerprint: 'f',
+    leaseMs: 60_000,
+    onLapse: 'rerun',
+    ttlMs: 60_000,
+  });
+  await unstored.flush();
+  expect(unstored.get('back')).toMatchObject({ state: 'completed', outcome: outcomeOf('outcome') });
+  await unstored.flush();
+  expect(unstored.get('back')).toBeUndefined();
+  expect(await storage.get('back')).toMatchObject({ state: 'completed' });
+  expect(told).toEqual([true]);
+});
+
+it('An outcome whose ttl has ended answers nobody any more, and somebody is told that it was never stored', async () => {
+  const { told } = add(away(), 'old', { ttlMs: 1 });
+  while (told.length === 0) await unstored.flush();
+  expect(unstored.get('old')).toBeUndefined();
+  expect(told).toEqual(['dropped']);
+});
+
+it('The end of an earlier outcome leaves the answer of a later one', async () => {
+  const storage = new MemoryStorage();
+  const first = add(storage, 'twice', { text: 'first' });
+  await first.record.create();
+  const second = add(away(), 'twice', { text: 'second' });
+  await unstored.flush();
+  expect([first.told, second.told]).toEqual([[true], []]);
+  expect(unstored.get('twice')).toMatchObject({ outcome: outcomeOf('second') });
+});
