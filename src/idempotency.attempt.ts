@@ -1,4 +1,5 @@
 import { inspect } from 'node:util';
+import type { Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import {
   decide,
@@ -13,18 +14,13 @@ import {
 import type { CaptureListener } from './http/answer';
 import type { Capture } from './http/raw-capture';
 import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
+import { observed } from './idempotency.observed';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 import { inFlightMap } from './in-flight-map';
 import type { MaybePromise } from './maybe-promise';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
 const CUT_GRACE_MS = 2_000;
-
-/** Is told of an Observable when it is subscribed to, and when it completes, fails or is given up. */
-export interface HandlerListener {
-  begin(): void;
-  over(state: HandlerOver, error?: unknown): void;
-}
 
 /** What an attempt needs of its route and platform. */
 export interface AttemptHost {
@@ -33,7 +29,6 @@ export interface AttemptHost {
   readonly injectsResponse: boolean;
   /** Whether no other interceptor could ask for the handler again, within ours or around it. */
   readonly isAlone: boolean;
-  observe(observable: unknown, listener: HandlerListener): unknown;
   /** Prepares the response for one of the library's own errors. */
   prepare(error: IdempotencyError): IdempotencyError;
 }
@@ -66,11 +61,11 @@ export class Attempt implements HandlerObserver, CaptureListener {
     if (this.isSettled || !this.claim.isHeld) throw this.host.prepare(new LeaseLostError());
   }
 
-  observe(observable: unknown, over: (state: HandlerOver, error?: unknown) => void): unknown {
+  observe(observable: Observable<unknown>, over: (state: HandlerOver, error?: unknown) => void): unknown {
     let isSubscribed = false;
     // Where the answer was given already, or the client has gone, maybe nobody is left who would subscribe.
     if (this.early !== undefined || this.isCut) setImmediate(() => isSubscribed || over('abandoned'));
-    return this.host.observe(observable, { begin: () => (isSubscribed = true), over });
+    return observed(observable, { begin: () => (isSubscribed = true), over });
   }
 
   onOver(state: HandlerOver, error?: unknown): void {

@@ -1,19 +1,13 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
-import { Observable, of, throwError } from 'rxjs';
+import { of, throwError, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
 import { hasGone, type PlatformResponse } from './http/raw-response';
-import { refuse } from './http/refusal';
+import { prepareRefusal } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
-import {
-  Attempt,
-  markRequest,
-  markUnderWay,
-  type AttemptHost,
-  type HandlerListener,
-} from './idempotency.attempt';
+import { Attempt, markRequest, markUnderWay, type AttemptHost } from './idempotency.attempt';
 import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
@@ -84,34 +78,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   prepare(error: IdempotencyError): IdempotencyError {
-    return refuse(this.response, error, this.parts.settings.errorFormat);
-  }
-
-  /** A handler that returns an Observable is over when that ends; one that is given up may have done its work. */
-  observe(observable: unknown, listener: HandlerListener): Observable<unknown> {
-    return new Observable(subscriber => {
-      listener.begin();
-      let hasEmitted = false;
-      const subscription = (observable as Observable<unknown>).subscribe({
-        next: value => {
-          hasEmitted = true;
-          subscriber.next(value);
-        },
-        error: error => {
-          listener.over('threw', error);
-          subscriber.error(error);
-        },
-        complete: () => {
-          listener.over('returned');
-          subscriber.complete();
-        },
-      });
-      return () => {
-        subscription.unsubscribe();
-        // Whoever takes the first value alone, as `first()` does, has an answer.
-        listener.over(hasEmitted ? 'returned' : 'abandoned');
-      };
-    });
+    return prepareRefusal(this.response, error, this.parts.settings.errorFormat);
   }
 
   /** Calls back when the client has gone; returns how to take that back. */

@@ -1,3 +1,4 @@
+import type { Observable } from 'rxjs';
 import type { HandlerState } from './engine/settlement';
 import { isPromise } from './maybe-promise';
 
@@ -11,7 +12,7 @@ export interface HandlerObserver {
   /** Called when the handler is over. */
   onOver(state: HandlerOver, error?: unknown): void;
   /** Lets an Observable report its end: `over` is to be called once, when it completes, fails or is given up. */
-  observe(observable: unknown, over: (state: HandlerOver, error?: unknown) => void): unknown;
+  observe(observable: Observable<unknown>, over: (state: HandlerOver, error?: unknown) => void): unknown;
 }
 
 /** Follows one handler: whether it was entered, and how it ended. */
@@ -64,7 +65,7 @@ export class HandlerRun {
 }
 
 /** Recognised by shape: the application may bring another copy of RxJS. */
-function isObservable(value: unknown): boolean {
+function isObservable(value: unknown): value is Observable<unknown> {
   const observable = value as { subscribe?: unknown; pipe?: unknown; lift?: unknown } | null | undefined;
   return typeof observable?.subscribe === 'function' && typeof observable.lift === 'function';
 }

@@ -66,7 +66,7 @@ describe('docs/options.md', () => {
         name => `\`${name}\``,
       ),
     );
-    expect(() => new MemoryStorage({ maxEntries: 8_388_609 })).toThrow('to be at most 8388608');
+    expect(() => new MemoryStorage({ maxEntries: 8_388_609 })).toThrow('from 1 to 8388608');
   });
 
   it('names limits that are in the code', () => {

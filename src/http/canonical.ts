@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { types } from 'node:util';
 import { BodyUnreadableError, IdempotencyError } from '../idempotency.errors';
-import { isPlain, MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { isPlain, MAX_DEPTH, sortNames, tooDeep } from './json-data';
 import { sortedJson } from './sorted-json';
 
 const SHORT_TEXT = 4096;

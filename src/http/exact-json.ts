@@ -1,7 +1,7 @@
 import { BodyUnreadableError } from '../idempotency.errors';
 import { quoteText } from './canonical';
 import { canonicalNumber } from './exact-number';
-import { MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { MAX_DEPTH, sortNames, tooDeep } from './json-data';
 
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const BLANKS = /[ \t\n\r]*/y;

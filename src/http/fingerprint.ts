@@ -34,8 +34,8 @@ export function fingerprintRequest(
   const head = headPart(view);
   const body = algorithm === 'c1' ? bodyPart(view) : bytesPart(view);
   return typeof body === 'string'
-    ? seal(algorithm, head + body, secret)
-    : body.then(part => seal(algorithm, head + part, secret));
+    ? fingerprintOf(algorithm, head + body, secret)
+    : body.then(part => fingerprintOf(algorithm, head + part, secret));
 }
 
 /**
@@ -44,7 +44,7 @@ export function fingerprintRequest(
  * @throws BodyUnreadableError as `canonicalJson`
  */
 export function fingerprintValue(value: unknown, secret?: DigestSecret): string {
-  return seal('c1', canonicalJson(value), secret);
+  return fingerprintOf('c1', canonicalJson(value), secret);
 }
 
 /**
@@ -58,12 +58,12 @@ export function fingerprintOwn(text: unknown, request: FingerprintSource, secret
     const got = text === '' ? 'an empty string' : text === null ? 'null' : typeof text;
     throw new RequestFunctionError('fingerprint', `it returned ${got} instead of a string`);
   }
-  return seal('f1', operationPart(new RequestView(request)) + taggedPart(text), secret);
+  return fingerprintOf('f1', operationPart(new RequestView(request)) + taggedPart(text), secret);
 }
 
 /** Fingerprint of a route with `fingerprint: false`: query and body do not count, but a key still belongs to one operation. */
 export function fingerprintTarget(request: FingerprintSource, secret?: DigestSecret): string {
-  return seal('n1', operationPart(new RequestView(request)), secret);
+  return fingerprintOf('n1', operationPart(new RequestView(request)), secret);
 }
 
 /** The algorithm of a fingerprint, or `undefined` where this build does not know it. */
@@ -78,7 +78,7 @@ export function likeOwn(fingerprint: string): (other: string) => string | undefi
   return other => (algorithmOf(other) === algorithm ? fingerprint : undefined);
 }
 
-function seal(
+function fingerprintOf(
   algorithm: 'c1' | 'r1' | 'f1' | 'n1',
   preimage: string,
   secret: DigestSecret | undefined,

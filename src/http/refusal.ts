@@ -9,7 +9,7 @@ type Send = (this: unknown, body?: unknown) => unknown;
  * Prepares the response for one of the library's own errors and returns the error to be thrown. The application's filters
  * decide about the rest.
  */
-export function refuse(
+export function prepareRefusal(
   response: PlatformResponse,
   error: IdempotencyError,
   format: 'problem' | 'nest',

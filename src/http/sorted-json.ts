@@ -1,4 +1,4 @@
-import { areSame, isPlain, isSorted, MAX_DEPTH, sortNames, tooDeep } from './plain';
+import { areSame, isPlain, isSorted, MAX_DEPTH, sortNames, tooDeep } from './json-data';
 
 /** The names of one kind of object: most big bodies are lists of objects with the same names in the same order. */
 interface Shape {

@@ -1,0 +1,35 @@
+import { Observable } from 'rxjs';
+import type { HandlerOver } from './idempotency.handler';
+
+/** Is told of an Observable when it is subscribed to, and when it completes, fails or is given up. */
+interface ObservableListener {
+  begin(): void;
+  over(state: HandlerOver, error?: unknown): void;
+}
+
+/** The same Observable, followed: a handler that returns one is over when that ends; one that is given up may have done its work. */
+export function observed(observable: Observable<unknown>, listener: ObservableListener): Observable<unknown> {
+  return new Observable(subscriber => {
+    listener.begin();
+    let hasEmitted = false;
+    const subscription = observable.subscribe({
+      next: value => {
+        hasEmitted = true;
+        subscriber.next(value);
+      },
+      error: error => {
+        listener.over('threw', error);
+        subscriber.error(error);
+      },
+      complete: () => {
+        listener.over('returned');
+        subscriber.complete();
+      },
+    });
+    return () => {
+      subscription.unsubscribe();
+      // Whoever takes the first value alone, as `first()` does, has an answer.
+      listener.over(hasEmitted ? 'returned' : 'abandoned');
+    };
+  });
+}
