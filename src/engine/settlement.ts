@@ -46,24 +46,13 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
   const status = ending.kind === 'outcome' ? ending.outcome.status : ending.status;
   // What it was answered with is not its own.
   if (state === 'abandoned') return hold(state, status);
-  const finished = { ...handler, state };
-  if (typeof option !== 'function') {
-    return decisionFor(presetSettlement(status, finished, option), ending, finished, status);
+  const { settlement, failure } = settlementOf(status, { ...handler, state }, option);
+  let decision = hold(state, status);
+  if (settlement === 'release' && !handler.effectBegan) decision = RELEASE;
+  if (settlement === 'keep' && ending.kind === 'outcome') {
+    decision = { settle: 'keep', outcome: ending.outcome };
   }
-  const { settlement, failure } = askPolicy(option, status, finished);
-  const decision = decisionFor(settlement, ending, finished, status);
   return failure === undefined ? decision : { ...decision, failure };
-}
-
-function decisionFor(
-  settlement: Settlement,
-  ending: Exclude<Ending, { kind: 'event-stream' }>,
-  { state, effectBegan }: FinishedHandler,
-  status: number,
-): Decision {
-  if (settlement === 'release' && !effectBegan) return RELEASE;
-  if (settlement === 'keep' && ending.kind === 'outcome') return { settle: 'keep', outcome: ending.outcome };
-  return hold(state, status);
 }
 
 /** What becomes of a claim whose answer was given by others while its handler ran on. */
@@ -85,12 +74,7 @@ export function hold(state: HandlerState, status?: number): Decision {
 export function mayRunAgain(status: number, handler: HandlerEnd, option: SettleOption): boolean {
   if (handler.state === 'not-entered') return true;
   if (handler.state !== 'threw' || handler.effectBegan) return false;
-  const finished = { ...handler, state: handler.state };
-  const settlement =
-    typeof option === 'function'
-      ? askPolicy(option, status, finished).settlement
-      : presetSettlement(status, finished, option);
-  return settlement !== 'hold';
+  return settlementOf(status, { ...handler, state: 'threw' }, option).settlement !== 'hold';
 }
 
 interface FinishedHandler extends HandlerEnd {
@@ -98,14 +82,15 @@ interface FinishedHandler extends HandlerEnd {
 }
 
 /** A policy that fails must not free a key: the handler may have done its work. */
-function askPolicy(
-  policy: Exclude<SettleOption, SettlePreset>,
+function settlementOf(
   status: number,
   handler: FinishedHandler,
+  option: SettleOption,
 ): { readonly settlement: Settlement; readonly failure?: unknown } {
+  if (typeof option !== 'function') return { settlement: presetSettlement(status, handler, option) };
   const usual = presetSettlement(status, handler, 'release-errors');
   try {
-    const settlement: unknown = policy({ status, handler: handler.state, default: usual });
+    const settlement: unknown = option({ status, handler: handler.state, default: usual });
     if (isSettlement(settlement)) return { settlement };
     throw failure('settle', "a function that returns 'keep', 'release' or 'hold'", settlement);
   } catch (error) {
