@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { IdempotencyService } from '../src';
 import { IdempotencyEngine } from '../src/idempotency.engine';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
@@ -98,6 +99,38 @@ describeStorages('Waiters', kit => {
     expect(brief(await first)).toBe('201');
     expect(brief(await stayer)).toBe('201 replay');
     expect(ledger.count('gone')).toBe(1);
+  });
+
+  it('ask the storage where they come after the outcome was sent: letter (f), an operator deleted it since', async () => {
+    const storage = await kit.storage();
+    const reply = new Gate();
+    const complete = storage.complete.bind(storage);
+    storage.complete = async (...args) => {
+      const stored = await complete(...args);
+      await reply.pass();
+      return stored;
+    };
+    storage.waitFor = (_recordKey, signal) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)));
+    await start({ storage, options: LONG_LEASE });
+    const first = ask(app, 'deleted');
+    await gate.reached();
+    const waiter = ask(app, 'deleted');
+    await eventually('two requests', async () => (await connections(app)) === 2);
+    gate.open();
+    await reply.reached();
+    const { recordKey } = app.events.find(({ name }) => name === 'claimed') ?? {};
+    expect(await app.nest.get(IdempotencyService).delete({ recordKey: recordKey as string })).toBe(true);
+    const late = ask(app, 'deleted');
+    await eventually('three requests', async () => (await connections(app)) === 3);
+    reply.open();
+
+    expect([brief(await first), brief(await waiter), brief(await late)]).toEqual([
+      '201',
+      '201 replay',
+      '201',
+    ]);
+    expect(ledger.count('deleted')).toBe(2);
   });
 
   it('are refused at once while the application closes', async () => {

@@ -28,6 +28,8 @@ export class Claim implements Beating {
   private endsForGood = false;
   private effectBegan = false;
   private phase: 'held' | 'lapsed' | 'taken' | 'settled' = 'held';
+  /** Who comes to wait after it has to ask the storage: an operator may have deleted the record before we hear that it was stored. */
+  private completeTurn = 0;
   /** When the run was over, before its outcome was stored. */
   private overAt: number | undefined;
 
@@ -225,6 +227,7 @@ export class Claim implements Beating {
   }
 
   private write(completion: Completion, status: number | undefined): MaybePromise<void> {
+    this.completeTurn = this.parts.waiting.nextTurn();
     let stored: MaybePromise<boolean>;
     try {
       stored = this.record.complete(completion);
@@ -268,7 +271,7 @@ export class Claim implements Beating {
 
   private stored(stored: boolean, completion: Completion, status: number | undefined): void {
     if (!stored) return this.reportLoss('taken', status);
-    this.parts.waiting.settled(this.record, completion);
+    this.parts.waiting.settled(this.record, completion, this.completeTurn);
     if ('held' in completion) this.emit('held', status, completion.held);
     else this.emit('completed', status);
   }

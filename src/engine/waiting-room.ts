@@ -42,10 +42,14 @@ export class WaitingRoom {
     return waiter;
   }
 
-  /** The storage took a completion of this process: its waiters need not ask. */
-  settled(record: OwnedRecord, completion: Completion): void {
+  /**
+   * The storage took a completion of this process: its waiters need not ask.
+   *
+   * @param sentAt the turn in which it was sent
+   */
+  settled(record: OwnedRecord, completion: Completion, sentAt: number): void {
     const group = this.groups.get(record.recordKey);
-    if (group !== undefined) this.share(group, record.completedWith(completion), this.nextTurn());
+    if (group !== undefined) this.share(group, record.completedWith(completion), sentAt);
   }
 
   /** The key was freed by this process: the representative can claim it. */

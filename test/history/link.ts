@@ -110,14 +110,14 @@ export class Link implements IdempotencyStorage {
   private async carry<T extends Reply>(pending: Pending<T>, attempt: Attempt | undefined): Promise<T> {
     const { kind, ms } = pending.fault ?? { kind: undefined, ms: 0 };
     if (kind === 'refused') throw unavailable();
-    if (kind === 'lost-request') return NEVER;
+    if (kind === 'lost-request') return noReply();
     await this.pass(this.latency() + (kind === 'slow-request' ? ms : 0));
     const reply = await this.execute(pending, attempt);
     switch (kind) {
       case 'cut':
         throw unavailable();
       case 'lost-reply':
-        return NEVER;
+        return noReply();
       case 'resent':
         await this.pass(this.latency());
         return this.execute(pending, attempt);
@@ -188,7 +188,10 @@ function deadlineSetBy(call: Call, reply: Reply): number | undefined {
   return call.method === 'complete' && reply === true ? call.ttlMs : undefined;
 }
 
-const NEVER = new Promise<never>(() => undefined);
+/** A promise of its own: one for all would keep everybody who ever waited for it. */
+function noReply(): Promise<never> {
+  return new Promise(() => undefined);
+}
 
 function unavailable(): StorageUnavailableError {
   return new StorageUnavailableError({ cause: new Error('the connection was lost') });
