@@ -4,6 +4,7 @@ import type { Claim } from './engine/claim';
 import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
+import { whenConnectionCloses } from './http/queued-response';
 import { hasGone, type PlatformResponse } from './http/raw-response';
 import { prepareRefusal } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
@@ -87,6 +88,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     // It may have gone while the storage was asked.
     if (hasGone(raw)) callback();
     raw.once('close', callback);
+    if (raw.socket == null) whenConnectionCloses(raw, callback);
     return () => raw.off('close', callback);
   }
 }

@@ -322,6 +322,15 @@ function fastifyReplies(path: string, mark: Mark): Type {
       await turn();
       await reply.send(Buffer.from('later'));
     }
+    @Post('raw-part-then-send') @mark() rawPartThenSend(@Res() reply: FastifyReply) {
+      reply.raw.write('PART');
+      void reply.send('SENT');
+    }
+    @Post('raw-part-then-value') @mark() rawPartThenValue(@Res({ passthrough: true }) reply: FastifyReply) {
+      reply.raw.writeHead(202, { 'Content-Type': 'text/plain' });
+      reply.raw.write('PART');
+      return { returned: true };
+    }
     @Post('send-stream') @mark() sendStream(@Res() reply: FastifyReply) {
       void reply.type('text/plain').send(Readable.from(['a ', 'stream']));
     }
@@ -475,6 +484,8 @@ const EXPRESS = [
 ];
 
 const FASTIFY = [
+  'raw-part-then-send',
+  'raw-part-then-value',
   ...[
     'send',
     'send-returned',

@@ -145,6 +145,24 @@ describeStorages('Waiters', kit => {
     expect(brief(await first)).toBe('201');
   });
 
+  it('are dropped when the connection closes on which they are queued', async () => {
+    await start({ route: { whenInProgress: { wait: '60s' } } });
+    const client = await app.connect();
+    const send = () =>
+      client.send({ path: '/work', headers: { 'Idempotency-Key': 'queued' }, body: { amount: 1 } });
+    send();
+    await gate.reached();
+    send();
+    send();
+    const { waiting } = app.nest.get(IdempotencyEngine);
+    await eventually('two wait', () => Reflect.get(waiting, 'size') === 2);
+    await client.abort();
+    await eventually('nobody waits', () => Reflect.get(waiting, 'size') === 0);
+    expect(count(app, 'waited')).toBe(2);
+    expect(ledger.count('queued')).toBe(1);
+    gate.open();
+  });
+
   it('are capped: the one after the thousandth gets 409 at once', async () => {
     const warnings: unknown[] = [];
     const heed = (warning: Error): void => void warnings.push(warning);

@@ -91,7 +91,9 @@ export function noteSentPayload(
   payload: unknown,
 ): void {
   const answer = interceptionOf(reply.raw);
-  if (answer instanceof HeldAnswer || answer instanceof TeedAnswer) {
+  const isSent = answer instanceof HeldAnswer || answer instanceof TeedAnswer;
+  // Whoever has begun to answer past Fastify sends what he wrote, and Fastify drops the rest.
+  if (isSent && !answer.committed) {
     answer.sent = { payload, headers: Object.assign(reply.getHeaders(), addedLater(payload)) };
   }
 }

@@ -8,6 +8,7 @@ import { Socket } from 'node:net';
 
 /** The connection of a request. */
 export interface RawConnection {
+  readonly destroyed?: boolean;
   once(event: string, listener: () => void): unknown;
 }
 
@@ -88,9 +89,10 @@ export function isNodesPrototype(prototype: object): boolean {
   return prototype === ServerResponse.prototype || Object.hasOwn(prototype, HTTP2_METHOD);
 }
 
-/** Whether the client has gone. On HTTP/2 a response has no flag for that, but loses its socket. */
+/** Whether the client has gone. Where it has no socket, on HTTP/2 or while others are to be answered first, a response does not tell. */
 export function hasGone(raw: RawResponse): boolean {
-  return raw.destroyed === true || (isHttp2(raw) && raw.socket == null);
+  if (raw.destroyed === true) return true;
+  return raw.socket == null && (isHttp2(raw) || raw.req?.socket?.destroyed === true);
 }
 
 /** Whether somebody has begun to answer. On HTTP/1, Node ends no response without a head. */
