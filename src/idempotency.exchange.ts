@@ -88,7 +88,10 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     // It may have gone while the storage was asked.
     if (hasGone(raw)) callback();
     raw.once('close', callback);
-    if (raw.socket == null) whenConnectionCloses(raw, callback);
-    return () => raw.off('close', callback);
+    const forget = raw.socket == null ? whenConnectionCloses(raw, callback) : undefined;
+    return () => {
+      raw.off('close', callback);
+      forget?.();
+    };
   }
 }

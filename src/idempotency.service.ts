@@ -60,15 +60,12 @@ export interface OperatorOptions {
 @Injectable()
 export class IdempotencyService {
   private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
-  private readonly defaults: RouteSettings;
   private warnedOfScope = false;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
-  ) {
-    this.defaults = resolveRouteSettings(settings, {});
-  }
+  ) {}
 
   /**
    * Does `work` once for this operation, scope and key, and gives every repetition the first result. Results are JSON: the
@@ -158,7 +155,7 @@ export class IdempotencyService {
     const record = await this.read(recordKey);
     if (record === undefined) return false;
     const completion = this.engine.sealing.seal(recordKey, record.fingerprint, clear);
-    const ttlMs = durationMs(resolution.ttl) ?? this.defaults.ttlMs;
+    const ttlMs = durationMs(resolution.ttl) ?? this.settings.defaults.ttlMs;
     return this.operate(recordKey, options, { token: randomUUID(), completion, ttlMs });
   }
 
@@ -170,7 +167,7 @@ export class IdempotencyService {
   }
 
   private settingsOf(overrides: IdempotencyRouteOptions): RouteSettings {
-    if (Object.keys(overrides).length === 0) return this.defaults;
+    if (Object.keys(overrides).length === 0) return this.settings.defaults;
     validateRouteOptions(overrides);
     return resolveRouteSettings(this.settings, overrides);
   }

@@ -63,6 +63,8 @@ export interface ModuleSettings {
   readonly scopeDecided: boolean;
   /** Defaults of every route. */
   readonly route: IdempotencyRouteOptions;
+  /** What holds where nothing is overridden. */
+  readonly defaults: RouteSettings;
 }
 
 const ROUTE_OPTIONS = [
@@ -111,7 +113,7 @@ export function resolveModuleSettings(options: IdempotencyModuleOptions): Module
   checkRouteOptions(options);
   checkModuleOptions(options);
   const given = withDefaults(options);
-  const settings: ModuleSettings = {
+  const settings: Omit<ModuleSettings, 'defaults'> = {
     storage: options.storage,
     namespace: given.namespace,
     headerName: given.headerName,
@@ -127,13 +129,12 @@ export function resolveModuleSettings(options: IdempotencyModuleOptions): Module
     scopeDecided: options.scope !== undefined,
     route: Object.freeze(pick(options)),
   };
-  resolveRouteSettings(settings, {});
-  return Object.freeze(settings);
+  return Object.freeze({ ...settings, defaults: resolveRouteSettings(settings, {}) });
 }
 
 /** Merges a route's overrides with the module's options. */
 export function resolveRouteSettings(
-  module: ModuleSettings,
+  module: Pick<ModuleSettings, 'route' | 'storageTimeoutMs'>,
   overrides: IdempotencyRouteOptions,
 ): RouteSettings {
   const given = withDefaults({ ...module.route, ...definedOptions(overrides) });

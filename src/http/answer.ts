@@ -243,12 +243,16 @@ function hasEnded(source: unknown): boolean {
   return readableEnded ?? state?.endEmitted ?? true;
 }
 
+/** Whether Node writes a chunk of this type. */
+export function isWritable(chunk: unknown): chunk is string | Uint8Array {
+  return typeof chunk === 'string' || chunk instanceof Uint8Array;
+}
+
 /** Bytes of a chunk, as a copy: its writer may use the buffer again. `undefined` for what cannot be written. */
 export function bytesOf(chunk: unknown, encoding: unknown): Buffer | undefined {
-  if (typeof chunk === 'string') {
-    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
-  }
-  return chunk instanceof Uint8Array ? Buffer.from(chunk) : undefined;
+  if (!isWritable(chunk)) return undefined;
+  if (typeof chunk !== 'string') return Buffer.from(chunk);
+  return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
 }
 
 function isUtf8Text(chunk: unknown, encoding: unknown): boolean {

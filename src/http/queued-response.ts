@@ -3,13 +3,18 @@ import type { RawConnection, RawResponse } from './raw-response';
 /** What is to be told when a connection closes; one listener a connection, however many requests are sent ahead on it. */
 const told = new WeakMap<RawConnection, Set<() => void>>();
 
-/** Calls back when the connection of a queued response closes before its turn: Node does not tell the response itself. */
-export function whenConnectionCloses(raw: RawResponse, callback: () => void): void {
+/**
+ * Calls back when the connection of a queued response closes before its turn: Node does not tell the response itself. Returns
+ * how to take that back.
+ */
+export function whenConnectionCloses(raw: RawResponse, callback: () => void): () => void {
   const connection = raw.req?.socket;
-  if (connection == null) return;
+  if (connection == null) return () => undefined;
   const callbacks = told.get(connection) ?? listenTo(connection);
   callbacks.add(callback);
-  raw.once('socket', () => callbacks.delete(callback));
+  const forget = () => void callbacks.delete(callback);
+  raw.once('socket', forget);
+  return forget;
 }
 
 function listenTo(connection: RawConnection): Set<() => void> {

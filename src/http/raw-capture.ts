@@ -91,9 +91,9 @@ export function noteSentPayload(
   payload: unknown,
 ): void {
   const answer = interceptionOf(reply.raw);
-  const isSent = answer instanceof HeldAnswer || answer instanceof TeedAnswer;
-  // Whoever has begun to answer past Fastify sends what he wrote, and Fastify drops the rest.
-  if (isSent && !answer.committed) {
+  const isCaptured = answer instanceof HeldAnswer || answer instanceof TeedAnswer;
+  // Whoever has begun to answer past Fastify sends what they wrote, and Fastify drops the rest.
+  if (isCaptured && !answer.committed) {
     answer.sent = { payload, headers: Object.assign(reply.getHeaders(), addedLater(payload)) };
   }
 }

@@ -1,5 +1,5 @@
 import { after } from '../maybe-promise';
-import { Answer, bytesOf, chunkArguments } from './answer';
+import { Answer, bytesOf, chunkArguments, isWritable } from './answer';
 import type { Interception } from './response-overlay';
 import { givenHeaders, headerEntries, headerNames, type RawResponse } from './raw-response';
 import { unchanging, type HeaderValue } from './snapshot';
@@ -100,8 +100,4 @@ function headOf(raw: RawResponse, added?: unknown): Map<string, readonly [string
   for (const [name, value] of headerEntries(raw, added))
     head.set(name.toLowerCase(), [name, unchanging(value)]);
   return head;
-}
-
-function isWritable(chunk: unknown): boolean {
-  return typeof chunk === 'string' || chunk instanceof Uint8Array;
 }
