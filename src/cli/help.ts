@@ -19,7 +19,7 @@ export function generalHelp(commands: readonly Command[]): string {
     `Usage: npx ${NAME} <command> [flags]\n`,
     'Looks at the records that RedisStorage keeps, and settles those that somebody has to settle.\n',
     `Commands:\n${indented(lines)}`,
-    `More: npx ${NAME} <command> --help\n`,
+    `More: npx ${NAME} <command> --help, npx ${NAME} --version\n`,
     EXIT_CODES,
   ].join('\n');
 }

@@ -6,12 +6,14 @@ import { generalHelp, helpOf } from './help';
 import type { Io } from './io';
 import { printable } from './format';
 import { nearest } from './nearest';
+import { packageVersion } from './version';
 
 /** Runs one command line. Resolves with the exit code, whatever happens. */
 export async function run(argv: readonly string[], io: Io): Promise<number> {
   const [name = '', ...rest] = argv;
   try {
     if (/^(help|--help|-h)$/.test(name)) return print(io, generalHelp(COMMANDS));
+    if (/^(version|--version|-v)$/.test(name)) return print(io, `${packageVersion()}\n`);
     const command = commandOf(name);
     if (rest.includes('--help') || rest.includes('-h')) return print(io, helpOf(command));
     return await command.run(parseArguments(rest, command.flags), io);
