@@ -1,5 +1,4 @@
 import { inspect } from 'node:util';
-import type { Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import {
   decide,
@@ -10,14 +9,14 @@ import {
   RELEASE,
   type Decision,
   type Ending,
+  type HandlerState,
 } from './engine/settlement';
 import type { CaptureListener } from './http/answer';
 import type { Capture } from './http/raw-capture';
-import { HandlerRun, type HandlerObserver, type HandlerOver } from './idempotency.handler';
-import { observed } from './idempotency.observed';
+import { isObservable, observed, type HandlerOver } from './idempotency.observed';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 import { inFlightMap } from './in-flight-map';
-import type { MaybePromise } from './maybe-promise';
+import { isPromise, type MaybePromise } from './maybe-promise';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
 const CUT_GRACE_MS = 2_000;
@@ -34,8 +33,10 @@ export interface AttemptHost {
 }
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
-export class Attempt implements HandlerObserver, CaptureListener {
-  readonly run: HandlerRun = new HandlerRun(this);
+export class Attempt implements CaptureListener {
+  private state: HandlerState = 'not-entered';
+  /** What the handler threw. */
+  private error: unknown;
   capture: Capture | undefined;
   /** An answer that others gave while the handler runs on: a timeout's 408. */
   private early: Ending | undefined;
@@ -44,7 +45,6 @@ export class Attempt implements HandlerObserver, CaptureListener {
   private brokeOff = false;
   /** Somebody asked for the handler again, although it may have done its work. */
   private mustHold = false;
-  private isSettled = false;
 
   constructor(
     readonly claim: Claim,
@@ -56,19 +56,48 @@ export class Attempt implements HandlerObserver, CaptureListener {
     return `Attempt of ${this.claim.plan.recordKey}`;
   }
 
-  onEnter(): void {
+  /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
+  follow(handler: () => unknown): unknown {
     this.assertCanBegin();
-    if (this.isSettled || !this.claim.isHeld) throw this.host.prepare(new LeaseLostError());
+    if (!this.claim.isHeld) throw this.host.prepare(new LeaseLostError());
+    this.state = 'running';
+    let result: unknown;
+    try {
+      result = handler();
+    } catch (error) {
+      this.over('threw', error);
+      throw error;
+    }
+    return isPromise(result) ? this.followPromise(result) : this.followValue(result);
   }
 
-  observe(observable: Observable<unknown>, over: (state: HandlerOver, error?: unknown) => void): unknown {
+  private async followPromise(promise: PromiseLike<unknown>): Promise<unknown> {
+    let value: unknown;
+    try {
+      value = await promise;
+    } catch (error) {
+      this.over('threw', error);
+      throw error;
+    }
+    return this.followValue(value);
+  }
+
+  private followValue(value: unknown): unknown {
+    if (!isObservable(value)) {
+      this.over('returned');
+      return value;
+    }
+    const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
     let isSubscribed = false;
     // Where the answer was given already, or the client has gone, maybe nobody is left who would subscribe.
     if (this.early !== undefined || this.isCut) setImmediate(() => isSubscribed || over('abandoned'));
-    return observed(observable, { begin: () => (isSubscribed = true), over });
+    return observed(value, { begin: () => (isSubscribed = true), over });
   }
 
-  onOver(state: HandlerOver, error?: unknown): void {
+  private over(state: HandlerOver, error?: unknown): void {
+    if (this.state !== 'running') return;
+    this.state = state;
+    this.error = error;
     if (state !== 'returned') {
       this.brokeOff = this.capture?.committed === true;
       this.capture?.expectFilters?.();
@@ -77,29 +106,29 @@ export class Attempt implements HandlerObserver, CaptureListener {
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) {
       const status = state === 'threw' ? statusOf(error) : endingStatus(this.early);
-      void this.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
+      void this.claim.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
     } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
 
   onEnding(ending: Ending): MaybePromise<void> {
-    if (this.isSettled) return;
-    if (this.run.state === 'running' && !this.isOwnAnswer(ending)) {
+    if (this.claim.isSettled) return;
+    if (this.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
       return;
     }
-    return this.settle(this.decide(ending));
+    return this.claim.settle(this.decide(ending));
   }
 
   onLeft(): void {
     const { request, isAlone } = this.host;
     // The handler may yet be asked for, by a slow pipe or by another interceptor that tries again.
-    const isOver = isAlone && !this.isCut && this.run.state === 'returned';
+    const isOver = isAlone && !this.isCut && this.state === 'returned';
     if (underWay.delete(request) && !isOver) markRequest(request, this);
   }
 
   onCut(final: boolean): void {
     this.isCut = true;
-    if (this.run.state !== 'running') this.giveUpOnAnswer(final || this.run.state === 'abandoned');
+    if (this.state !== 'running') this.giveUpOnAnswer(final || this.state === 'abandoned');
   }
 
   /**
@@ -109,7 +138,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
    * @throws InProgressError, HeldError, or what the handler threw
    */
   assertCanBegin(): void {
-    const { state, error } = this.run;
+    const { state, error } = this;
     if (state === 'not-entered') return;
     if (state === 'running') throw this.host.prepare(new InProgressError(1));
     const isUnanswered = this.capture?.committed !== true;
@@ -121,7 +150,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
 
   private get end() {
     // A handler that answered by itself counts as returned, although it has not yet.
-    const state = this.run.state === 'running' ? ('returned' as const) : this.run.state;
+    const state = this.state === 'running' ? ('returned' as const) : this.state;
     return { state, effectBegan: this.claim.hasEffectBegun };
   }
 
@@ -131,7 +160,7 @@ export class Attempt implements HandlerObserver, CaptureListener {
     if (cannotKeep && ending.kind !== 'event-stream') return hold(state, endingStatus(ending));
     const { settle } = this.claim.plan.settings;
     // Our own errors say "not now", whatever their status: one that run() threw in the handler is never stored.
-    if (this.run.error instanceof IdempotencyError) return decideWithoutAnswer(this.end, 503, settle);
+    if (this.error instanceof IdempotencyError) return decideWithoutAnswer(this.end, 503, settle);
     return decide(ending, this.end, settle);
   }
 
@@ -142,18 +171,12 @@ export class Attempt implements HandlerObserver, CaptureListener {
   /** The client has gone, the handler is over, and no more of the answer comes: a stream was cut. */
   private giveUpOnAnswer(final: boolean): void {
     const settle = () => {
-      if (this.run.state === 'running') return;
+      if (this.state === 'running') return;
       const { state } = this.end;
-      void this.settle(state === 'not-entered' ? RELEASE : hold(state));
+      void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
     };
     if (final) setImmediate(settle);
     else setTimeout(settle, CUT_GRACE_MS).unref();
-  }
-
-  private settle(decision: Decision): MaybePromise<void> {
-    if (this.isSettled) return;
-    this.isSettled = true;
-    return this.claim.settle(decision);
   }
 }
 

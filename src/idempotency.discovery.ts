@@ -26,13 +26,18 @@ export function handlerNames(prototype: object): Set<string> {
   return names;
 }
 
+/** The prototype, or that of a base, that has a member of this name. */
+export function ownerOf(prototype: object, name: string): object | undefined {
+  let owner: object | null = prototype;
+  while (owner !== null && !Object.hasOwn(owner, name)) owner = Object.getPrototypeOf(owner) as object | null;
+  return owner ?? undefined;
+}
+
 /** The method itself; an accessor is not called. */
 export function handlerOf({ prototype }: Controller, name: string): Handler | undefined {
-  for (let owner: object | null = prototype; owner; owner = Object.getPrototypeOf(owner) as object | null) {
-    const descriptor = Object.getOwnPropertyDescriptor(owner, name);
-    if (descriptor) return typeof descriptor.value === 'function' ? (descriptor.value as Handler) : undefined;
-  }
-  return undefined;
+  const owner = ownerOf(prototype, name);
+  const value: unknown = owner && Object.getOwnPropertyDescriptor(owner, name)?.value;
+  return typeof value === 'function' ? (value as Handler) : undefined;
 }
 
 /** How events, logs and webhook records name a handler: `POST /payments`, `message orders.paid`, `Mutation pay`. */

@@ -1,7 +1,6 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
 import { of, throwError, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
-import { RELEASE } from './engine/settlement';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
 import { whenConnectionCloses } from './http/queued-response';
@@ -50,11 +49,8 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     const { request, response, route } = this;
     const attempt = new Attempt(claim, this);
     attempt.capture = captureResponse(response, route.capture, attempt);
-    if (attempt.capture === undefined) {
-      // Somebody else has answered meanwhile, such as a timeout. Nobody would hear of what the handler did.
-      void claim.settle(RELEASE);
-      throw new LeaseLostError();
-    }
+    // Somebody else has answered meanwhile, such as a timeout. Nobody would hear of what the handler did.
+    if (attempt.capture === undefined) throw new LeaseLostError();
     if (attempt.capture.willTell) markUnderWay(request, attempt);
     else markRequest(request, attempt);
     return this.next.handle();

@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { finalize, from, lastValueFrom, mergeAll, of, throwError, toArray, type Observable } from 'rxjs';
+import { finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
 import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
@@ -91,8 +91,8 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
       return handle();
     }
     return this.engine.run<Observable<unknown>>(plan, {
-      execute: claim =>
-        from(runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())))).pipe(mergeAll()),
+      execute: async claim =>
+        from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())))),
       replay: outcome => from(valueOf(outcome) as unknown[]),
       refuse: error => throwError(() => error),
       executeUnprotected: () => handle(),

@@ -1,5 +1,7 @@
 import { Observable } from 'rxjs';
-import type { HandlerOver } from './idempotency.handler';
+
+/** How a handler ends. */
+export type HandlerOver = 'returned' | 'threw' | 'abandoned';
 
 /** Is told of an Observable when it is subscribed to, and when it completes, fails or is given up. */
 interface ObservableListener {
@@ -32,4 +34,10 @@ export function observed(observable: Observable<unknown>, listener: ObservableLi
       listener.over(hasEmitted ? 'returned' : 'abandoned');
     };
   });
+}
+
+/** Recognised by shape: the application may bring another copy of RxJS. */
+export function isObservable(value: unknown): value is Observable<unknown> {
+  const observable = value as { subscribe?: unknown; pipe?: unknown; lift?: unknown } | null | undefined;
+  return typeof observable?.subscribe === 'function' && typeof observable.lift === 'function';
 }

@@ -7,6 +7,7 @@ import {
   handlerNames,
   isUnsafe,
   overridesOf,
+  ownerOf,
   routeName,
   type Controller,
   type Handler,
@@ -155,7 +156,7 @@ export class IdempotencyRoutes {
 
   /** Where nothing is marked, no request brings a key; `run()` asks for itself. */
   private requireScope(): void {
-    if (this.settings.scopeDecided || !this.settings.enabled) return;
+    if (this.settings.defaults.scopeDecided || !this.settings.enabled) return;
     const undecided = [...this.routes.values()]
       .flatMap(routes => [...routes.values()])
       .filter(route => !route.settings.scopeDecided);
@@ -245,9 +246,8 @@ function isUploadInterceptor(interceptor: unknown): boolean {
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */
 function hasLostMark(prototype: object, name: string): boolean {
-  let owner: object | null = prototype;
-  while (owner !== null && !Object.hasOwn(owner, name)) owner = Object.getPrototypeOf(owner) as object | null;
-  return owner !== null && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
+  const owner = ownerOf(prototype, name);
+  return owner !== undefined && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
 }
 
 function lostMark(at: string): IdempotencyConfigurationError {

@@ -163,7 +163,7 @@ export class IdempotencyService {
   async delete(name: RecordName): Promise<boolean> {
     const { calls, storage } = this.engine;
     const recordKey = this.recordKey(name);
-    return calls.within(storage.delete(recordKey));
+    return calls.make('delete', () => storage.delete(recordKey));
   }
 
   private settingsOf(overrides: IdempotencyRouteOptions): RouteSettings {
@@ -187,7 +187,7 @@ export class IdempotencyService {
 
   /** Global keys are a decision: of the call, of the module, or of nobody, and then only outside of production. */
   private requireScope({ operation, scope }: RunRequest): void {
-    if (scope !== undefined || this.settings.scopeDecided || this.warnedOfScope) return;
+    if (scope !== undefined || this.settings.defaults.scopeDecided || this.warnedOfScope) return;
     const message = `run() was called for operation '${operation}' without \`scope\`, and the module sets none, so its keys are global. Pass \`scope\` to run(), or set it to false in forRoot() where keys really are global.`;
     if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
     this.warnedOfScope = true;
@@ -196,7 +196,7 @@ export class IdempotencyService {
 
   private async read(recordKey: string): Promise<IdempotencyRecord | undefined> {
     const { calls, storage } = this.engine;
-    return calls.within(storage.get(recordKey));
+    return calls.make('get', () => storage.get(recordKey));
   }
 
   private async operate(
@@ -205,13 +205,14 @@ export class IdempotencyService {
     resolution?: Resolution,
   ): Promise<boolean> {
     const { calls, storage } = this.engine;
-    if (storage.resolve === undefined) {
+    const settle = storage.resolve?.bind(storage);
+    if (settle === undefined) {
       throw new IdempotencyConfigurationError(
         'Expected the storage to have a `resolve` method, got none. Use delete(), or a storage that has it.',
       );
     }
     const states = force === true ? (['held', 'in-progress'] as const) : (['held'] as const);
-    return calls.within(storage.resolve(recordKey, states, resolution));
+    return calls.make('resolve', () => settle(recordKey, states, resolution));
   }
 
   private recordKey(name: RecordName): string {

@@ -59,8 +59,6 @@ export interface ModuleSettings {
   readonly acceptUnsealed: boolean;
   readonly onEvent: IdempotencyListener | undefined;
   readonly enabled: boolean;
-  /** Whether `scope` was given for the module, be it `false`. */
-  readonly scopeDecided: boolean;
   /** Defaults of every route. */
   readonly route: IdempotencyRouteOptions;
   /** What holds where nothing is overridden. */
@@ -126,7 +124,6 @@ export function resolveModuleSettings(options: IdempotencyModuleOptions): Module
     acceptUnsealed: options.encryption?.acceptUnsealed ?? true,
     onEvent: options.onEvent,
     enabled: given.enabled,
-    scopeDecided: options.scope !== undefined,
     route: Object.freeze(pick(options)),
   };
   return Object.freeze({ ...settings, defaults: resolveRouteSettings(settings, {}) });

@@ -1,5 +1,6 @@
 import { Req } from '@nestjs/common';
 import { Attempt, attemptOf } from './idempotency.attempt';
+import { ownerOf } from './idempotency.discovery';
 import { NEST_METADATA } from './idempotency.metadata';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
@@ -31,7 +32,7 @@ function tracked(handler: Handler, slot: number): Handler {
     if (attempt === undefined && !isRequest(args[slot])) return handler.apply(this, args);
     args.pop();
     return attempt instanceof Attempt
-      ? attempt.run.follow(() => handler.apply(this, args))
+      ? attempt.follow(() => handler.apply(this, args))
       : handler.apply(this, args);
   };
   // Some decorators pass metadata on by inheritance.
@@ -49,12 +50,6 @@ function tracked(handler: Handler, slot: number): Handler {
 
 function isRequest(argument: unknown): boolean {
   return typeof argument === 'object' && argument !== null && 'headers' in argument && 'method' in argument;
-}
-
-function ownerOf(prototype: object, name: string): object | undefined {
-  let owner: object | null = prototype;
-  while (owner !== null && !Object.hasOwn(owner, name)) owner = Object.getPrototypeOf(owner) as object | null;
-  return owner ?? undefined;
 }
 
 /** How many arguments Nest passes: up to the last decorated parameter. */

@@ -11,13 +11,12 @@ export function knownOptions(options: unknown, names: readonly string[], what = 
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw failure(what, 'an object', options);
   }
-  for (const name of Object.keys(options)) {
-    if (!names.includes(name)) {
-      throw new IdempotencyConfigurationError(
-        `Unknown option \`${name}\`. Options here are: ${[...names].sort().join(', ')}.`,
-      );
-    }
-  }
+  const unknown = Object.keys(options).find(name => !names.includes(name));
+  if (unknown === undefined) return;
+  const owner = what === 'options' ? '' : ` of \`${what}\``;
+  throw new IdempotencyConfigurationError(
+    `Unknown option \`${unknown}\`${owner}. Options here are: ${[...names].sort().join(', ')}.`,
+  );
 }
 
 export function boolean(option: string, value: unknown): void {

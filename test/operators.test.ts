@@ -124,8 +124,11 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     [undefined, 'Expected `name` to be an object, got nothing.'],
     ['key', "Expected `name` to be an object, got 'key'."],
     [{}, 'Expected `key` to be a non-empty string, got undefined.'],
-    [{ kye: 'x' }, 'Unknown option `kye`. Options here are: key, operation, recordKey, route, scope.'],
-    [{ key: 'x', operatoin: 'job' }, 'Unknown option `operatoin`.'],
+    [
+      { kye: 'x' },
+      'Unknown option `kye` of `name`. Options here are: key, operation, recordKey, route, scope.',
+    ],
+    [{ key: 'x', operatoin: 'job' }, 'Unknown option `operatoin` of `name`.'],
     [{ key: 'x', recordKey: 'y' }, 'Expected a name with `recordKey` or `key`, got both'],
     [{ key: 'x', operation: 'y', route: 'z' }, 'Expected a name with `operation` or `route`, got both'],
   ])('are refused a name that could miss its record: %j', async (wrong, message) => {

@@ -292,7 +292,7 @@ describe('RedisStorage options', () => {
   it.each<[unknown, string]>([
     ['1s', "Expected `nearCache` to be true, false or { maxBytes, maxAge }, got '1s'."],
     [null, 'Expected `nearCache` to be true, false or { maxBytes, maxAge }, got null (object).'],
-    [{ maxSize: 1 }, 'Unknown option `nearCache.maxSize`. Options here are: maxAge, maxBytes.'],
+    [{ maxSize: 1 }, 'Unknown option `maxSize` of `nearCache`. Options here are: maxAge, maxBytes.'],
     [
       { maxBytes: 0 },
       'Expected `nearCache.maxBytes` to be an integer from 1 to 9007199254740991, got 0 (number).',

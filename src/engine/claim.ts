@@ -22,11 +22,13 @@ export class Claim implements Beating {
   nextBeatAt: number;
   private readonly startedAt = now();
   private deadline: number;
-  private readonly abort = new LazyAbort();
+  private controller: AbortController | undefined;
+  private loss: LeaseLostError | undefined;
+  /** Whether the handler said that its effect begins. */
+  hasEffectBegun = false;
   private extending = false;
   /** The lease ends where `maxLease` does, so there is nothing left to extend. */
   private endsForGood = false;
-  private effectBegan = false;
   private phase: 'held' | 'lapsed' | 'taken' | 'settled' = 'held';
   /** Who comes to wait after it has to ask the storage: an operator may have deleted the record before we hear that it was stored. */
   private completeTurn = 0;
@@ -51,17 +53,16 @@ export class Claim implements Beating {
     return `Claim of ${this.plan.recordKey}`;
   }
 
-  /** Whether the handler said that its effect begins. */
-  get hasEffectBegun(): boolean {
-    return this.effectBegan;
-  }
-
   /** Aborts when the claim can no longer be relied on. */
   get signal(): AbortSignal {
     // After a blocked event loop the handler may be here before the heartbeat.
     const look = () => this.noticeLapse(now());
     look();
-    return this.abort.signalThat(look);
+    if (this.controller === undefined) {
+      this.controller = askingController(look);
+      if (this.loss !== undefined) this.controller.abort(this.loss);
+    }
+    return this.controller.signal;
   }
 
   /** What others are told of the key while it is this claim's. */
@@ -73,6 +74,10 @@ export class Claim implements Beating {
   /** Whether the claim is surely still this owner's. */
   get isHeld(): boolean {
     return this.phase === 'held' && now() < this.deadline;
+  }
+
+  get isSettled(): boolean {
+    return this.phase === 'settled';
   }
 
   /** Whether there is nothing left that this owner could extend or lose. */
@@ -89,7 +94,7 @@ export class Claim implements Beating {
    */
   async effectBegins(): Promise<void> {
     this.assertHeld();
-    if (this.effectBegan) return;
+    if (this.hasEffectBegun) return;
     const sentAt = now();
     const leaseMs = this.leaseFrom(sentAt);
     const inTheWay = await this.record.holdOnLapse(leaseMs).catch((error: unknown) => {
@@ -100,7 +105,7 @@ export class Claim implements Beating {
       this.lose('taken');
       throw new LeaseLostError();
     }
-    this.effectBegan = true;
+    this.hasEffectBegun = true;
     this.renewed(sentAt, leaseMs);
     this.assertHeld();
   }
@@ -164,7 +169,8 @@ export class Claim implements Beating {
     this.phase = phase;
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
-    this.abort.abort(new LeaseLostError());
+    this.loss ??= new LeaseLostError();
+    this.controller?.abort(this.loss);
   }
 
   /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */
@@ -176,17 +182,8 @@ export class Claim implements Beating {
     this.overAt = now();
     this.nextBeatAt = Infinity;
     if (wasTaken) return this.leave();
-    let done: MaybePromise<void>;
-    try {
-      done = this.carryOut(decision);
-    } catch (error) {
-      return this.leaveUnstored(error);
-    }
-    if (done === undefined) return this.leave();
-    return done.then(
-      () => this.leave(),
-      error => this.leaveUnstored(error),
-    );
+    const done = this.carryOut(decision);
+    return isPromise(done) ? done.then(() => this.leave()) : this.leave();
   }
 
   /** Only at the end: a closing application waits for those that the heartbeat knows. */
@@ -194,17 +191,18 @@ export class Claim implements Beating {
     this.parts.heartbeat.remove(this);
   }
 
-  private leaveUnstored(error: unknown): void {
-    this.parts.reportStorageError('complete', this.plan, error);
-    this.leave();
-  }
-
   private carryOut(decision: Decision): MaybePromise<void> {
     if (decision.settle === 'release') return this.release();
     if (decision.settle === 'hold') return this.write(decision.held, decision.held.status);
     const { recordKey, fingerprint } = this.plan;
     const { outcome } = decision;
-    return this.write(this.parts.sealing.seal(recordKey, fingerprint, outcome), outcome.status);
+    let sealed: Completion;
+    try {
+      sealed = this.parts.sealing.seal(recordKey, fingerprint, outcome);
+    } catch (error) {
+      return this.notStored(error, outcome, outcome.status);
+    }
+    return this.write(sealed, outcome.status);
   }
 
   private async release(): Promise<void> {
@@ -300,26 +298,6 @@ export class Claim implements Beating {
 const NEVER_STORED =
   'The outcome could not be stored: the table of outcomes that wait for the storage is full, its ttl has ended, or the application has closed. ' +
   'Its key is free, or held, once its lease has ended.';
-
-/** An AbortController that exists only once somebody looks at its signal. */
-class LazyAbort {
-  private controller: AbortController | undefined;
-  private reason: unknown;
-
-  /** @param look aborts where it is time to; called whenever somebody asks the signal */
-  signalThat(look: () => void): AbortSignal {
-    if (this.controller === undefined) {
-      this.controller = askingController(look);
-      if (this.reason !== undefined) this.controller.abort(this.reason);
-    }
-    return this.controller.signal;
-  }
-
-  abort(reason: unknown): void {
-    this.reason ??= reason;
-    this.controller?.abort(this.reason);
-  }
-}
 
 /** Whoever keeps the signal is told the truth as well, although the heartbeat's timer may still be due. */
 function askingController(look: () => void): AbortController {

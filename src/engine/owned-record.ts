@@ -1,4 +1,3 @@
-import { timed } from '../idempotency.timings';
 import { after, type MaybePromise } from '../maybe-promise';
 import {
   RECORD_FORMAT,
@@ -28,27 +27,40 @@ export class OwnedRecord {
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
   create(): MaybePromise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;
-    const result = timed('create', () => storage.create(recordKey, claim));
-    return calls.within(result, late => {
-      if (late === undefined) void this.release().catch(() => undefined);
-    });
-  }
-
-  /** Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. */
-  reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
-    return this.claimAgain({ ...this.claim, leaseMs, onLapse: this.onLapse });
+    return calls.make(
+      'create',
+      () => storage.create(recordKey, claim),
+      late => {
+        if (late === undefined) void this.release().catch(() => undefined);
+      },
+    );
   }
 
   /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
-  async holdOnLapse(leaseMs: number): Promise<IdempotencyRecord | undefined> {
-    const inTheWay = await this.claimAgain({ ...this.claim, leaseMs, onLapse: 'hold' });
-    if (inTheWay === undefined) this.onLapse = 'hold';
+  holdOnLapse(leaseMs: number): Promise<IdempotencyRecord | undefined> {
+    // Before it is sent: whoever claims a lost row again meanwhile must not take the mark away.
+    this.onLapse = 'hold';
+    return this.reclaim(leaseMs);
+  }
+
+  /**
+   * Claims a key whose row got lost again, under the same token. `undefined`: it is this owner's. A claim that a `release` has
+   * overtaken finds the key free and takes it, so it is released once more.
+   */
+  async reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
+    const { storage, calls, recordKey, onLapse } = this;
+    const giveBack = (inTheWay: IdempotencyRecord | undefined) => {
+      if (inTheWay === undefined && this.isGivenUp) void this.release().catch(() => undefined);
+    };
+    const claim = { ...this.claim, leaseMs, onLapse };
+    const inTheWay = await calls.make('create', () => storage.create(recordKey, claim), giveBack);
+    giveBack(inTheWay);
     return inTheWay;
   }
 
   async extend(leaseMs: number): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
-    return calls.within(timed('extend', () => storage.extend(recordKey, claim.token, leaseMs)));
+    return calls.make('extend', () => storage.extend(recordKey, claim.token, leaseMs));
   }
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
@@ -69,7 +81,7 @@ export class OwnedRecord {
   async release(): Promise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     this.isGivenUp = true;
-    return calls.within(timed('release', () => storage.release(recordKey, claim.token)));
+    return calls.make('release', () => storage.release(recordKey, claim.token));
   }
 
   private async completeAgain(completion: Completion): Promise<boolean> {
@@ -77,21 +89,9 @@ export class OwnedRecord {
     return inTheWay === undefined && this.tryComplete(completion);
   }
 
-  /** A claim that a `release` has overtaken finds the key free and takes it, so it is released once more. */
-  private async claimAgain(claim: ClaimRequest): Promise<IdempotencyRecord | undefined> {
-    const { storage, calls, recordKey } = this;
-    const giveBack = (inTheWay: IdempotencyRecord | undefined) => {
-      if (inTheWay === undefined && this.isGivenUp) void this.release().catch(() => undefined);
-    };
-    const result = timed('create', () => storage.create(recordKey, claim));
-    const inTheWay = await calls.within(result, giveBack);
-    giveBack(inTheWay);
-    return inTheWay;
-  }
-
   private tryComplete(completion: Completion): MaybePromise<boolean> {
     const { storage, calls, recordKey, claim } = this;
     const { token, ttlMs } = claim;
-    return calls.within(timed('complete', () => storage.complete(recordKey, token, completion, ttlMs)));
+    return calls.make('complete', () => storage.complete(recordKey, token, completion, ttlMs));
   }
 }

@@ -1,4 +1,5 @@
 import { StorageUnavailableError } from '../idempotency.errors';
+import { timed, type StorageTiming } from '../idempotency.timings';
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { LinkedSet, type Linked } from './linked-set';
 import { now } from './monotonic';
@@ -25,9 +26,15 @@ export class StorageCalls {
   constructor(private readonly limitMs: number) {}
 
   /**
-   * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`.
+   * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`. The call
+   * is timed for those who listen.
    */
-  within<T>(result: MaybePromise<T>, late?: (result: T) => void): MaybePromise<T> {
+  make<T>(
+    operation: StorageTiming['operation'],
+    call: () => MaybePromise<T>,
+    late?: (result: T) => void,
+  ): MaybePromise<T> {
+    const result = timed(operation, call);
     return isPromise(result) ? this.watch(result, late) : result;
   }
 

@@ -144,7 +144,10 @@ export class Unstored {
       return true;
     } catch (error) {
       // A storage that answers may take the others.
-      return !(error instanceof StorageUnavailableError);
+      if (!(error instanceof StorageUnavailableError)) return true;
+      // Of a Cluster a part may be away: next time another one goes ahead.
+      this.toTheEnd(entry);
+      return false;
     }
   }
 
@@ -159,6 +162,11 @@ export class Unstored {
     }
     this.remove(entry);
     entry.settled(stored, completion);
+  }
+
+  private toTheEnd(entry: Entry): void {
+    const entries = entry.action === 'release' ? this.releases : this.outcomes;
+    if (entries.delete(entry)) entries.add(entry);
   }
 
   private drop(entry: Entry): void {

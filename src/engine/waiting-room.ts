@@ -174,7 +174,6 @@ class Group {
 export class Waiter {
   /** How much of the group's news this one has heard: one that comes later hears the last. */
   private heard = 0;
-  private failure: Error | undefined;
   private resolveSleep: ((why: 'woken' | 'news') => void) | undefined;
   private readonly enteredAt: number;
   private askedAt: number;
@@ -183,7 +182,7 @@ export class Waiter {
     private readonly room: WaitingRoom,
     private readonly group: Group,
     private readonly fingerprint: string,
-    private readonly refusal: Error | undefined,
+    private failure: Error | undefined,
   ) {
     this.enteredAt = this.askedAt = room.nextTurn();
   }
@@ -204,8 +203,7 @@ export class Waiter {
    */
   async next(): Promise<IdempotencyRecord | 'ask'> {
     for (;;) {
-      const failure = this.failure ?? this.refusal;
-      if (failure !== undefined) throw failure;
+      if (this.failure !== undefined) throw this.failure;
       if (this.heard < this.group.version) {
         const news = this.hear();
         return this.mayHaveChanged(news) ? this.ask() : news;

@@ -68,7 +68,7 @@ function readOf(original: object, name: AccessorName): Read {
 }
 
 /** What Node's own responses say. */
-export const NODES_READS = readsOf(ServerResponse.prototype);
+const NODES_READS = readsOf(ServerResponse.prototype);
 
 function keepOnResponse(raw: InterceptedResponse, interception: Interception): void {
   raw[INTERCEPTION] = interception;

@@ -60,14 +60,12 @@ function captureAnyAnswer(
   const answer = rules.holdBack
     ? new HeldAnswer(raw, before, rules, listener)
     : new TeedAnswer(raw, before, rules, listener);
-  const hasSocket = raw.socket != null;
-  const isGone = hasGone(raw);
-  answer.willTell = hasSocket && !isGone;
+  answer.willTell = hasItsTurn(raw);
   intercept(answer, place);
   // Nobody is going to tell.
-  if (isGone) listener.onCut(false);
+  if (hasGone(raw)) listener.onCut(false);
   // Node has given it no socket yet: others of its connection are to be answered first (RFC 9112, 9.3.2).
-  else if (!hasSocket) whenConnectionCloses(raw, () => answer.sees('close', undefined));
+  else if (!answer.willTell) whenConnectionCloses(raw, () => answer.sees('close', undefined));
   return answer;
 }
 

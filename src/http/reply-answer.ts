@@ -4,7 +4,7 @@ import type { Ending } from '../engine/settlement';
 import { isPromise } from '../maybe-promise';
 import { bytesOf, tell, type CaptureListener, type CaptureRules } from './answer';
 import { ownMethods } from './intercepted-response';
-import { letLookSent } from './looks-sent';
+import { LookingSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
 import { captureRaw, hasItsTurn, noteSentPayload, type Capture } from './raw-capture';
 import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from './raw-response';
@@ -102,9 +102,9 @@ export class ReplyAnswer implements Capture {
   private sendAfter(told: Promise<void>, headers: OutgoingHttpHeaders, payload: unknown, done: Done): void {
     const { reply } = this;
     const { statusCode } = reply.raw;
-    letLookSent(reply.raw, true);
+    const sent = new LookingSent(reply.raw);
     const send = () => {
-      letLookSent(reply.raw, false);
+      sent.passing = true;
       restoreStatus(reply.raw, statusCode);
       restoreHead(reply, headers);
       try {

@@ -27,7 +27,8 @@ export class OutcomeMemory {
    *
    * @throws where there is no memory, or the body cannot be read; the row is then as it was
    */
-  keep(rows: RowTable, row: number, { headers, body }: Outcome): void {
+  keep(rows: RowTable, row: number, outcome: Outcome): void {
+    const { headers, body } = outcome;
     assertBytes(body);
     const text = rows.slabText(row);
     const slab = this.#slabFor(text.length, body.byteLength);
@@ -36,9 +37,7 @@ export class OutcomeMemory {
     slab.bytes.set(body, start);
 
     this.#headers = copyHeaders(headers, this.#headers);
-    rows.setHeaders(row, this.#headers);
-    rows.setBody(row, slab, start, body.byteLength);
-    if (text !== '') rows.moveText(row, start - text.length);
+    rows.setOutcome(row, outcome, this.#headers, { slab, start, textBytes: text.length });
   }
 
   /** Lets go of what was shared; rows that still refer to it keep it. */

@@ -40,18 +40,6 @@ export function readRecord(rows: RowTable, row: number, nowMs: number): Idempote
   return status === 0 ? { state, ...known, held } : { state, ...known, held, status };
 }
 
-/** Writes all of an outcome but its headers and body. */
-export function writeOutcome(rows: RowTable, row: number, outcome: Outcome): void {
-  const { status, reason, sealedWith } = outcome;
-  rows.setState(row, COMPLETED, status);
-  if (reason !== undefined || sealedWith !== undefined) {
-    rows.setExtras(row, {
-      ...(reason === undefined ? {} : { reason }),
-      ...(sealedWith === undefined ? {} : { sealedWith }),
-    });
-  }
-}
-
 export function writeHeld(rows: RowTable, row: number, { held, status = 0 }: Held): void {
   rows.setState(row, held === 'outcome-not-stored' ? NOT_STORED : UNKNOWN, status);
 }

@@ -1,6 +1,6 @@
 import { KeyIndex, NONE } from './memory.key-index';
 import type { Slab } from './memory.slabs';
-import type { OutcomeHeader } from './storage';
+import type { Outcome, OutcomeHeader } from './storage';
 
 /** Of a row that is not in use. */
 const FREE = -1;
@@ -46,9 +46,13 @@ interface Texts {
 }
 
 /** What few outcomes have. */
-export interface OutcomeExtras {
-  readonly reason?: string;
-  readonly sealedWith?: string;
+type OutcomeExtras = Pick<Outcome, 'reason' | 'sealedWith'>;
+
+/** Where the body of an outcome begins, and how much text lies before it. */
+interface Place {
+  readonly slab: Slab;
+  readonly start: number;
+  readonly textBytes: number;
 }
 
 /** Rows of one duration, each linked to the one that expires before it and the one after. */
@@ -170,16 +174,8 @@ export class RowTable {
     return (this.#values[row * VALUES + HEADERS] as Headers | undefined) ?? NO_HEADERS;
   }
 
-  setHeaders(row: number, headers: Headers): void {
-    this.#values[row * VALUES + HEADERS] = headers;
-  }
-
   extras(row: number): OutcomeExtras | undefined {
     return this.#extras.size === 0 ? undefined : this.#extras.get(row);
-  }
-
-  setExtras(row: number, extras: OutcomeExtras): void {
-    this.#extras.set(row, extras);
   }
 
   /** The body, copied. */
@@ -203,21 +199,30 @@ export class RowTable {
     return Buffer.byteLength(text) === text.length ? text : '';
   }
 
-  /** From now on the row's text is the one that lies in the slab of its body, directly before it. */
-  moveText(row: number, start: number): void {
-    const { key, token } = this.#texts(row)!;
-    const number = row * NUMBERS;
-    this.#numbers[number + KEY_START] = start;
-    this.#numbers[number + TOKEN_START] = start + key.length;
-    this.#numbers[number + FINGERPRINT_START] = start + key.length + token.length;
-    this.#values[row * VALUES + TEXTS] = undefined;
-  }
-
-  setBody(row: number, slab: Slab, start: number, bytes: number): void {
+  /** Completes a row. Its body begins at `start` of the slab; directly before it lies its text, where it is `textBytes` long. */
+  setOutcome(row: number, outcome: Outcome, headers: Headers, { slab, start, textBytes }: Place): void {
+    const { status, reason, sealedWith, body } = outcome;
     slab.enter();
-    this.#numbers[row * NUMBERS + BODY_START] = start;
-    this.#numbers[row * NUMBERS + BODY_END] = start + bytes;
-    this.#values[row * VALUES + SLAB] = slab;
+    const number = row * NUMBERS;
+    const value = row * VALUES;
+    if (textBytes > 0) {
+      const { key, token } = this.#texts(row)!;
+      this.#numbers[number + KEY_START] = start - textBytes;
+      this.#numbers[number + TOKEN_START] = start - textBytes + key.length;
+      this.#numbers[number + FINGERPRINT_START] = start - textBytes + key.length + token.length;
+      this.#values[value + TEXTS] = undefined;
+    }
+    this.#numbers[number + BODY_START] = start;
+    this.#numbers[number + BODY_END] = start + body.byteLength;
+    this.#values[value + SLAB] = slab;
+    this.#values[value + HEADERS] = headers;
+    this.setState(row, COMPLETED, status);
+    if (reason !== undefined || sealedWith !== undefined) {
+      this.#extras.set(row, {
+        ...(reason === undefined ? {} : { reason }),
+        ...(sealedWith === undefined ? {} : { sealedWith }),
+      });
+    }
   }
 
   /** Puts a row that is in no lane at the end of one. */

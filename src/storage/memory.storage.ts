@@ -12,7 +12,6 @@ import {
   readRecord,
   readState,
   writeHeld,
-  writeOutcome,
 } from './memory.records';
 import { CLAIMED, COMPLETED, RowTable } from './memory.rows';
 import { assertBytes } from './memory.outcomes';
@@ -236,7 +235,6 @@ export class MemoryStorage implements IdempotencyStorage {
     this.#lanes.memoryFor(ttlMs).keep(this.#rows, row, outcome);
     this.#bytes += bytes;
     this.#lanes.leave(row);
-    writeOutcome(this.#rows, row, outcome);
     this.#lanes.enter(row, ttlMs, nowMs);
   }
 

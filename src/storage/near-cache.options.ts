@@ -1,6 +1,5 @@
 import { type Duration, durationMs } from '../duration';
-import { IdempotencyConfigurationError } from '../idempotency.errors';
-import { duration, failure, positiveInteger } from '../idempotency.validation';
+import { duration, failure, knownOptions, positiveInteger } from '../idempotency.validation';
 
 export interface NearCacheOptions {
   /**
@@ -45,9 +44,6 @@ function expectOptions(option: unknown): NearCacheOptions {
   if (typeof option !== 'object' || option === null || Array.isArray(option)) {
     throw failure('nearCache', 'true, false or { maxBytes, maxAge }', option);
   }
-  const unknown = Object.keys(option).find(name => !(name in DEFAULTS));
-  if (unknown === undefined) return option;
-  throw new IdempotencyConfigurationError(
-    `Unknown option \`nearCache.${unknown}\`. Options here are: ${Object.keys(DEFAULTS).sort().join(', ')}.`,
-  );
+  knownOptions(option, Object.keys(DEFAULTS), 'nearCache');
+  return option;
 }

@@ -110,30 +110,20 @@ export class RedisStorage implements IdempotencyStorage {
 
   async complete(recordKey: string, token: string, completion: Completion, ttlMs: number): Promise<boolean> {
     const ttl = expectDuration('ttlMs', ttlMs);
-    const reply = await this.#run(
-      'idempotencyComplete',
-      recordKey,
-      token,
-      ttl,
-      ...completionArguments(completion),
-    );
-    return toNumber(reply) === 1;
+    return this.#does('idempotencyComplete', recordKey, token, ttl, ...completionArguments(completion));
   }
 
   async release(recordKey: string, token: string): Promise<boolean> {
-    return toNumber(await this.#run('idempotencyRelease', recordKey, token)) === 1;
+    return this.#does('idempotencyRelease', recordKey, token);
   }
 
   async extend(recordKey: string, token: string, leaseMs: number): Promise<boolean> {
-    return (
-      toNumber(await this.#run('idempotencyExtend', recordKey, token, expectDuration('leaseMs', leaseMs))) ===
-      1
-    );
+    return this.#does('idempotencyExtend', recordKey, token, expectDuration('leaseMs', leaseMs));
   }
 
   async delete(recordKey: string): Promise<boolean> {
     try {
-      return toNumber(await this.#run('idempotencyDelete', recordKey)) === 1;
+      return await this.#does('idempotencyDelete', recordKey);
     } finally {
       this.#nearCache?.forget(recordKey);
     }
@@ -154,7 +144,7 @@ export class RedisStorage implements IdempotencyStorage {
             ...completionArguments(resolution.completion),
           ];
     try {
-      return toNumber(await this.#run('idempotencyResolve', recordKey, allowed, ...settled)) === 1;
+      return await this.#does('idempotencyResolve', recordKey, allowed, ...settled);
     } finally {
       this.#nearCache?.forget(recordKey);
     }
@@ -230,6 +220,11 @@ export class RedisStorage implements IdempotencyStorage {
 
   get #keyPrefix(): string {
     return this.#client.options.keyPrefix ?? '';
+  }
+
+  /** Of a script that replies 1 where it did something. */
+  async #does(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<boolean> {
+    return toNumber(await this.#run(name, recordKey, ...args)) === 1;
   }
 
   #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {

@@ -1,6 +1,6 @@
 import { bufferOf } from '../bytes';
 import type { Claim } from '../engine/claim';
-import { decide, hold, RELEASE } from '../engine/settlement';
+import { decide, hold } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
 
 const NO_BODY = Buffer.alloc(0);
@@ -10,7 +10,7 @@ const NO_BODY = Buffer.alloc(0);
  * a repetition by its types.
  */
 export async function runForValue<T>(claim: Claim, work: () => T | Promise<T>): Promise<T> {
-  await assertCanBegin(claim);
+  claim.assertHeld();
   const value = await settledOnThrow(claim, work);
   const { settle } = claim.plan.settings;
   const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
@@ -24,16 +24,6 @@ export async function runForValue<T>(claim: Claim, work: () => T | Promise<T>): 
   }
   await claim.settle(decide({ kind: 'outcome', outcome }, end, settle));
   return valueOf(outcome) as T;
-}
-
-/** Work that does not begin has done nothing, whatever `settle` says of errors. */
-async function assertCanBegin(claim: Claim): Promise<void> {
-  try {
-    claim.assertHeld();
-  } catch (error) {
-    await claim.settle(RELEASE);
-    throw error;
-  }
 }
 
 /** A throw has no JSON value that a repetition could get: its key is freed or held. */
