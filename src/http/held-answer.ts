@@ -4,11 +4,9 @@ import { isPromise, type MaybePromise } from '../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined, refuseChunk, tell } from './answer';
 import { headersSentError, type Interception } from './response-overlay';
 import { givenHeaders, headerEntries, headerNames, mustWriteApart } from './raw-response';
+import { INVALID_REASON } from './replayable';
 import { unchanging } from './snapshot';
 import { assertHeaders, wholeHeadOf, type WholeHead } from './whole-head';
-
-/** What Node refuses in a reason phrase (RFC 9112, 4). */
-const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
 
 /**
  * An answer that is held back until its outcome is stored. To the application it looks sent: what was written cannot be

@@ -5,6 +5,7 @@ import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { readableOutcome } from './coding';
 import { mergeVary } from './headers';
+import { assertReplayable } from './replayable';
 import {
   isBegun,
   isBeyondAscii,
@@ -28,6 +29,7 @@ export function replayOutcome(
   outcome: Outcome,
   replayedHeader: string | false,
 ): MaybePromise<void> {
+  assertReplayable(outcome);
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
   const sent = after(readableOutcome(outcome, raw), readable => {
