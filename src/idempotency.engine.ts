@@ -92,8 +92,9 @@ export class IdempotencyEngine implements EngineParts {
     if (decided === undefined) return execution.executeUnprotected();
     if (decided instanceof Claim) return execute(decided, execution);
     if (decided instanceof IdempotencyError) return this.refuse(plan, decided, execution);
+    const answered = execution.replay(decided);
     this.emit('replayed', plan, { status: decided.status });
-    return execution.replay(decided);
+    return answered;
   }
 
   private decide(plan: RequestPlan): MaybePromise<Verdict> {
@@ -141,6 +142,7 @@ export class IdempotencyEngine implements EngineParts {
   /** One round trip: the claim, or the record in the way. */
   private claimOrRead(plan: RequestPlan): MaybePromise<Claim | IdempotencyRecord> {
     const unstored = this.unstored.get(plan.recordKey);
+    if (unstored === 'overtaken') return this.storeFirst(plan);
     if (unstored !== undefined) return unstored;
     const { leaseMs, onLapse, ttlMs } = plan.settings;
     const token = this.tokenPrefix + (this.tokens++).toString(36);
@@ -165,6 +167,13 @@ export class IdempotencyEngine implements EngineParts {
           throw this.createFailed(error, record, plan);
         })
       : claimOr(inTheWay);
+  }
+
+  /** An outcome of this process waits for the storage, and another process may have run since: only the storage knows who was first. */
+  private async storeFirst(plan: RequestPlan): Promise<Claim | IdempotencyRecord> {
+    await this.unstored.store(plan.recordKey);
+    if (this.unstored.get(plan.recordKey) !== 'overtaken') return this.claimOrRead(plan);
+    throw new StorageUnavailableError({ isReachable: true, cause: new Error(OVERTAKEN) });
   }
 
   /** Reports what a storage threw before the run. Whatever it is, the handler does not run. */
@@ -280,6 +289,9 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 }
+
+const OVERTAKEN =
+  'The outcome of this key waits in this process for the storage, and its lease has ended: another process may have run.';
 
 function execute<T>(claim: Claim, execution: Execution<T>): MaybePromise<T> {
   let result: MaybePromise<T>;

@@ -1,6 +1,8 @@
 import { InternalServerErrorException } from '@nestjs/common';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Lease } from '../src';
+import { MemoryStorage, type Lease } from '../src';
+import { OwnedRecord } from '../src/engine/owned-record';
+import { StorageCalls } from '../src/engine/storage-calls';
 import { IdempotencyEngine } from '../src/idempotency.engine';
 import { FaultyStorage } from '../src/testing';
 import type { TestApp } from './support/apps';
@@ -414,4 +416,19 @@ describeOwnRedis('A lease over Redis', () => {
     expect(brief(await askUntilFinal(app, 'no-effect'))).toBe('201');
     expect(ledger.count('no-effect')).toBe(1);
   });
+});
+
+it('The mark of effectBegins() stays where the lost row is claimed again while it is on its way', async () => {
+  const memory = new MemoryStorage();
+  const storage = new FaultyStorage(memory).fail('create', 2, { kind: 'none', replyDelayMs: 40 });
+  const claim = { token: 't', fingerprint: 'f', leaseMs: 60_000, onLapse: 'rerun', ttlMs: 120_000 } as const;
+  const record = new OwnedRecord(storage, new StorageCalls(5_000), 'k', claim);
+  await record.create();
+  memory.delete('k');
+  const marked = record.holdOnLapse(60_000);
+  await eventually('it is marked', () => memory.get('k') !== undefined);
+  await record.reclaim(50);
+  await marked;
+  await eventually('the lease has ended', () => memory.get('k')?.state !== 'in-progress');
+  expect(memory.get('k')).toMatchObject({ state: 'held', held: 'outcome-unknown' });
 });

@@ -228,8 +228,29 @@ describe.each(Object.keys(CLIENTS) as ClientName[])('With %s', clientName => {
       expect(brief(await waiter)).toBe('503 storage-unavailable');
       gate.open();
       expect(brief(await first)).toBe('201');
-      expect(brief(await ask(app, 'known'))).toBe('201 replay');
+      // Its lease has ended while it waited to be stored.
+      expect(brief(await ask(app, 'known'))).toBe('503 storage-unavailable');
       expect(ledger.count('known')).toBe(1);
+    });
+
+    it('is away for longer than the lease: who knows an outcome that was never stored asks who was first, letter (c)', async () => {
+      const app = await start({ options: { whenStorageFails: 'execute' } });
+      const other = await start({ storage: new RedisStorage({ client: redis.admin }) });
+      const first = ask(app, 'overtaken');
+      await gate.reached();
+      redis.proxy.cutOff();
+      gate.open();
+      const own = await first;
+      await eventually('the lease has ended', async () => (await redis.admin.dbsize()) === 0);
+      const second = await ask(other, 'overtaken');
+      expect([brief(own), brief(second)]).toEqual(['201', '201']);
+      await eventually('nobody answers from memory', async () => {
+        return brief(await ask(app, 'overtaken')) === '503 storage-unavailable';
+      });
+      redis.proxy.resume();
+      const replay = await askUntilFinal(app, 'overtaken');
+      expect([brief(replay), replay.text]).toEqual(['201 replay', second.text]);
+      expect(ledger.count('overtaken')).toBe(2);
     });
 
     it('lost a connection without a word: with socketTimeout, the client opens another', async () => {

@@ -19,13 +19,19 @@ function outcomeOf(text: string): Outcome {
 function add(
   storage: IdempotencyStorage,
   recordKey: string,
-  { text = 'outcome', ttlMs = 60_000 }: { text?: string; ttlMs?: number } = {},
+  {
+    text = 'outcome',
+    ttlMs = 60_000,
+    ownedUntil = Infinity,
+    table = unstored,
+  }: { text?: string; ttlMs?: number; ownedUntil?: number; table?: Unstored } = {},
 ): { readonly record: OwnedRecord; readonly told: unknown[] } {
   const claim = { token: text, fingerprint: 'f', leaseMs: 60_000, onLapse: 'rerun', ttlMs } as const;
   const record = new OwnedRecord(storage, new StorageCalls(TIMEOUT_MS), recordKey, claim);
   const told: unknown[] = [];
   const settled = (stored: boolean) => told.push(stored);
-  unstored.add({ record, action: outcomeOf(text), settled, dropped: () => told.push('dropped') });
+  const dropped = () => told.push('dropped');
+  table.add({ record, action: outcomeOf(text), ownedUntil, settled, dropped });
   return { record, told };
 }
 
@@ -68,4 +74,26 @@ it('The end of an earlier outcome leaves the answer of a later one', async () =>
   await unstored.flush();
   expect([first.told, second.told]).toEqual([[true], []]);
   expect(unstored.get('twice')).toMatchObject({ outcome: outcomeOf('second') });
+});
+
+it('Of a storage that is away in part, the rest takes what is its own', async () => {
+  const memory = new MemoryStorage();
+  const storage = new FaultyStorage(memory).failWhen(({ recordKey }) =>
+    recordKey === 'down' ? { kind: 'refused' } : undefined,
+  );
+  const table = new Unstored(TIMEOUT_MS);
+  add(storage, 'down', { table });
+  const { told } = add(storage, 'healthy', { table });
+  await table.flush();
+  await table.flush();
+  table.close();
+  expect(told).toEqual([true]);
+  expect(memory.get('healthy')).toMatchObject({ state: 'completed' });
+});
+
+it('An outcome whose lease has ended answers nobody before it is stored', async () => {
+  const { told } = add(away(), 'overtaken', { ownedUntil: 0 });
+  expect(unstored.get('overtaken')).toBe('overtaken');
+  await unstored.store('overtaken');
+  expect([unstored.get('overtaken'), told]).toEqual(['overtaken', []]);
 });

@@ -262,6 +262,7 @@ export class Claim implements Beating {
     this.parts.unstored.add({
       record: this.record,
       action,
+      ownedUntil: this.deadline,
       settled: (stored, completion) => this.stored(stored, completion, status),
       dropped: () => this.parts.reportStorageError('complete', this.plan, new Error(NEVER_STORED)),
     });

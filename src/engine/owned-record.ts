@@ -24,6 +24,11 @@ export class OwnedRecord {
     this.onLapse = claim.onLapse;
   }
 
+  /** Whether a lapse of its lease lets nobody else run. */
+  get holdsOnLapse(): boolean {
+    return this.onLapse === 'hold';
+  }
+
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
   create(): MaybePromise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, claim } = this;

@@ -1,3 +1,4 @@
+import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
 import { timed, type StorageTiming } from '../idempotency.timings';
 import { isPromise, type MaybePromise } from '../maybe-promise';
@@ -62,7 +63,7 @@ export class StorageCalls {
 
   private arm(delayMs: number): NodeJS.Timeout {
     // Replies may wait in the socket after a blocked event loop: setImmediate lets them be read before calls expire.
-    return setTimeout(() => setImmediate(() => this.expireDue()), delayMs);
+    return setTimeout(() => setImmediate(() => this.expireDue()), Math.min(delayMs, MAX_TIMER_MS));
   }
 
   private expireDue(): void {

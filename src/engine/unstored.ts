@@ -1,3 +1,4 @@
+import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
 import type { Completion, IdempotencyRecord } from '../storage/storage';
 import { now } from './monotonic';
@@ -6,6 +7,8 @@ import type { OwnedRecord } from './owned-record';
 interface PendingCompletion {
   readonly record: OwnedRecord;
   readonly action: Completion;
+  /** Until then the key is surely this owner's; on the monotonic clock. */
+  readonly ownedUntil: number;
   /** What was stored at last, or `false` where the key belongs to another token by now. */
   settled(stored: boolean, completion: Completion): void;
   /** It will never be stored. */
@@ -60,11 +63,12 @@ export class Unstored {
     const isRelease = action === 'release';
     const bytes = !isRelease && 'body' in action ? action.body.byteLength : 0;
     const entries = isRelease ? this.releases : this.outcomes;
-    if (this.isClosed || entries.size >= MAX_ENTRIES || this.bytes + bytes > MAX_BYTES) {
+    if (this.isClosed || entries.size >= MAX_ENTRIES) {
       // The lease of a release ends by itself.
       if (pending.action !== 'release') pending.dropped();
       return;
     }
+    if (this.bytes + bytes > MAX_BYTES) return this.addHold(pending);
     const entry: Entry = { ...pending, bytes, expiresAt: now() + record.claim.ttlMs };
     entries.add(entry);
     if (!isRelease) this.answers.set(record.recordKey, entry);
@@ -73,11 +77,29 @@ export class Unstored {
     this.arm();
   }
 
-  /** What a retry of this key is to be told, or `undefined` where only the storage knows. */
-  get(recordKey: string): IdempotencyRecord | undefined {
+  /** For an outcome that does not fit: its key must not run again. */
+  private addHold(pending: Pending): void {
+    if (pending.action === 'release' || 'held' in pending.action) return;
+    const { status } = pending.action;
+    this.add({ ...pending, action: { held: 'outcome-not-stored', status } });
+  }
+
+  /**
+   * What a retry of this key is to be told; `undefined` where only the storage knows; 'overtaken' where another run may have begun
+   * since, for the lease of this one has ended: its outcome is to be stored first.
+   */
+  get(recordKey: string): IdempotencyRecord | 'overtaken' | undefined {
     const entry = this.answers.get(recordKey);
     if (entry === undefined || entry.action === 'release') return undefined;
-    return entry.record.completedWith(entry.action, Math.max(0, entry.expiresAt - now()));
+    const time = now();
+    if (!entry.record.holdsOnLapse && entry.ownedUntil <= time) return 'overtaken';
+    return entry.record.completedWith(entry.action, Math.max(0, entry.expiresAt - time));
+  }
+
+  /** Tries once to store what waits for this key. */
+  async store(recordKey: string): Promise<void> {
+    const entry = this.answers.get(recordKey);
+    if (entry !== undefined) await this.tryOne(entry);
   }
 
   /** The storage has just answered somebody else. */
@@ -110,10 +132,13 @@ export class Unstored {
 
   private arm(): void {
     if (this.isClosed || this.size === 0) return;
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      void this.flush();
-    }, this.delayMs).unref();
+    this.timer ??= setTimeout(
+      () => {
+        this.timer = undefined;
+        void this.flush();
+      },
+      Math.min(this.delayMs, MAX_TIMER_MS),
+    ).unref();
   }
 
   private async tryAll(): Promise<void> {
@@ -138,9 +163,8 @@ export class Unstored {
     try {
       if (entry.action === 'release') {
         const released = await entry.record.release();
-        this.remove(entry);
-        entry.settled(released);
-      } else await this.store(entry, entry.action);
+        if (this.remove(entry)) entry.settled(released);
+      } else await this.complete(entry, entry.action);
       return true;
     } catch (error) {
       // A storage that answers may take the others.
@@ -151,17 +175,16 @@ export class Unstored {
     }
   }
 
-  private async store(entry: Entry & PendingCompletion, completion: Completion): Promise<void> {
+  private async complete(entry: Entry & PendingCompletion, completion: Completion): Promise<void> {
     let stored: boolean;
     try {
       stored = await entry.record.complete(completion);
     } catch (error) {
       if (error instanceof StorageUnavailableError || 'held' in completion) throw error;
       // The storage is back and cannot store this outcome: whoever asks elsewhere must not run again.
-      return this.store(entry, { held: 'outcome-not-stored', status: completion.status });
+      return this.complete(entry, { held: 'outcome-not-stored', status: completion.status });
     }
-    this.remove(entry);
-    entry.settled(stored, completion);
+    if (this.remove(entry)) entry.settled(stored, completion);
   }
 
   private toTheEnd(entry: Entry): void {
@@ -170,15 +193,16 @@ export class Unstored {
   }
 
   private drop(entry: Entry): void {
-    this.remove(entry);
-    if (entry.action !== 'release') entry.dropped();
+    if (this.remove(entry) && entry.action !== 'release') entry.dropped();
   }
 
-  private remove(entry: Entry): void {
+  /** `false`: it has gone already, for two may have tried it at once. */
+  private remove(entry: Entry): boolean {
     const entries = entry.action === 'release' ? this.releases : this.outcomes;
-    if (!entries.delete(entry)) return;
+    if (!entries.delete(entry)) return false;
     const { recordKey } = entry.record;
     if (this.answers.get(recordKey) === entry) this.answers.delete(recordKey);
     this.bytes -= entry.bytes;
+    return true;
   }
 }
