@@ -15,8 +15,9 @@ import type { CaptureListener } from './http/answer';
 import type { Capture } from './http/raw-capture';
 import { isObservable, observed, type HandlerOver } from './idempotency.observed';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
-import { inFlightMap } from './in-flight-map';
+import { leaveUnderWay, markRequest } from './idempotency.marks';
 import { isPromise, type MaybePromise } from './maybe-promise';
+import { statusesOf } from './thrown-status';
 
 /** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
 const CUT_GRACE_MS = 2_000;
@@ -105,7 +106,7 @@ export class Attempt implements CaptureListener {
     // What a handler lets through of its lease is answered as if we had thrown it.
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) {
-      const status = state === 'threw' ? statusOf(error) : endingStatus(this.early);
+      const status = state === 'threw' ? finalStatusOf(error) : endingStatus(this.early);
       void this.claim.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
     } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
@@ -123,7 +124,7 @@ export class Attempt implements CaptureListener {
     const { request, isAlone } = this.host;
     // The handler may yet be asked for, by a slow pipe or by another interceptor that tries again.
     const isOver = isAlone && !this.isCut && this.state === 'returned';
-    if (underWay.delete(request) && !isOver) markRequest(request, this);
+    if (leaveUnderWay(request) && !isOver) markRequest(request, this);
   }
 
   onCut(final: boolean): void {
@@ -142,7 +143,8 @@ export class Attempt implements CaptureListener {
     if (state === 'not-entered') return;
     if (state === 'running') throw this.host.prepare(new InProgressError(1));
     const isUnanswered = this.capture?.committed !== true;
-    if (isUnanswered && mayRunAgain(statusOf(error), this.end, this.claim.plan.settings.settle)) return;
+    const { settle } = this.claim.plan.settings;
+    if (isUnanswered && statusesOf(error).every(status => mayRunAgain(status, this.end, settle))) return;
     if (state === 'threw') throw error;
     this.mustHold = true;
     throw this.host.prepare(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
@@ -185,70 +187,8 @@ function endingStatus(ending: Ending): number {
   return ending.kind === 'unreplayable' ? ending.status : 200;
 }
 
-/** The status that Nest would answer with; anything that is no HTTP error is a 500. */
-function statusOf(error: unknown): number {
-  const { getStatus, status, statusCode } = (error ?? {}) as {
-    getStatus?: unknown;
-    status?: unknown;
-    statusCode?: unknown;
-  };
-  const found: unknown = typeof getStatus === 'function' ? getStatus.call(error) : (statusCode ?? status);
-  return typeof found === 'number' && found >= 400 && found <= 599 ? found : 500;
-}
-
-/** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
-export type RequestMark = Attempt | Decided;
-
-/** A request about which nothing is left to decide here. */
-export interface Decided {
-  readonly claim: Claim | undefined;
-  readonly replayed?: { readonly value: unknown };
-}
-
-/**
- * Of requests of which it is known when they are over. Not on the request: Express gives each one a shape that V8 sees only
- * once, so that a property more costs 3 µs, and asking for one that is not there nearly one.
- */
-const underWay = inFlightMap<object, Attempt>();
-
-const MARK = Symbol('nestjs-idempotency.request');
-
-/** Of all others on the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
-interface MarkedRequest {
-  [MARK]?: Mark;
-}
-
-/** Whether there is any of these. */
-let isAnyMarked = false;
-
-/** Belongs to one object: a copy of a request, `{ ...request }`, is another request. */
-class Mark {
-  constructor(
-    readonly request: object,
-    readonly meaning: RequestMark | undefined,
-  ) {}
-
-  /** Requests that somebody logs lead here, and must not show what was answered. */
-  [inspect.custom](): string {
-    return 'Mark of a request with an idempotency key';
-  }
-}
-
-/** Remembers for good what became of a request, so that a second interceptor does not act again. */
-export function markRequest(request: object, mark: RequestMark | undefined): void {
-  isAnyMarked = true;
-  (request as MarkedRequest)[MARK] = new Mark(request, mark);
-}
-
-/** The same until the response of the attempt is over. */
-export function markUnderWay(request: object, attempt: Attempt): void {
-  underWay.set(request, attempt);
-}
-
-export function attemptOf(request: object | null | undefined): RequestMark | undefined {
-  if (request === null || request === undefined) return undefined;
-  const known = underWay.get(request);
-  if (known !== undefined || !isAnyMarked) return known;
-  const mark = (request as MarkedRequest)[MARK];
-  return mark?.request === request ? mark.meaning : undefined;
+/** The one that says most, where it is not sure which one Nest answers with. */
+function finalStatusOf(error: unknown): number {
+  const statuses = statusesOf(error);
+  return statuses.find(status => !isTransient(status)) ?? statuses[0]!;
 }

@@ -6,21 +6,23 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
+import { defer, finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
-import { Attempt, attemptOf, markRequest, type RequestMark } from './idempotency.attempt';
-import { callObject } from './idempotency.call';
+import { Attempt } from './idempotency.attempt';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
+import { markOf, type RequestMark } from './idempotency.marks';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { isPromise, type MaybePromise } from './maybe-promise';
+import { enterCall, isCallUnderWay } from './value/value-calls';
+import { GRAPHQL_CODEC, JSON_CODEC } from './value/value-codec';
 import { ValuePlanner } from './value/value-plan';
-import { runForValue, valueOf } from './value/value-run';
+import { runForValue } from './value/value-run';
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */
 @Injectable()
@@ -43,7 +45,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     if (route === undefined) return next.handle();
     if (context.getType() !== 'http') return this.protectValue(route, context, next);
     const exchange = new HttpExchange(this, route, context, next);
-    const mark = attemptOf(exchange.request);
+    const mark = markOf(exchange.request);
     if (mark !== undefined) return actOnce(mark, next);
     let result: MaybePromise<Observable<unknown>>;
     try {
@@ -79,12 +81,9 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
-    const call = callObject(context) ?? context;
-    if (attemptOf(call) !== undefined) return next.handle();
-    const handle = (claim?: Claim) => {
-      markRequest(call, { claim });
-      return next.handle().pipe(finalize(() => markRequest(call, undefined)));
-    };
+    if (isCallUnderWay(context)) return next.handle();
+    const codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : JSON_CODEC;
+    const handle = (claim?: Claim) => defer(() => next.handle().pipe(finalize(enterCall(context, claim))));
     const plan = await this.planValue(route, context);
     if (plan === undefined) {
       this.reportSkipped(route);
@@ -92,8 +91,8 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     }
     return this.engine.run<Observable<unknown>>(plan, {
       execute: async claim =>
-        from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())))),
-      replay: outcome => from(valueOf(outcome) as unknown[]),
+        from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec)),
+      replay: outcome => from(codec.decode(outcome.body) as unknown[]),
       refuse: error => throwError(() => error),
       executeUnprotected: () => handle(),
     });

@@ -1,8 +1,8 @@
 import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { hash, randomUUID } from 'node:crypto';
 import type { Claim } from './engine/claim';
-import { attemptOf } from './idempotency.attempt';
-import { callObject } from './idempotency.call';
+import { markOf } from './idempotency.marks';
+import { claimOfCall } from './value/value-calls';
 
 /** The handler's view of its claim. */
 export interface Lease {
@@ -33,7 +33,8 @@ export interface Lease {
 export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(leaseOfRequest);
 
 function leaseOfRequest(_data: unknown, context: ExecutionContext): Lease {
-  const claim = attemptOf(callObject(context))?.claim;
+  const claim =
+    context.getType() === 'http' ? markOf(context.getArgByIndex<object>(0))?.claim : claimOfCall(context);
   return claim === undefined ? new NoLease() : leaseOf(claim);
 }
 

@@ -24,7 +24,8 @@ import { failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
-import { runForValue, valueOf } from './value/value-run';
+import { JSON_CODEC } from './value/value-codec';
+import { runForValue } from './value/value-run';
 
 /** Route options that mean something without a request. */
 const RUN_OPTIONS = [
@@ -113,7 +114,7 @@ export class IdempotencyService {
       },
       {
         execute: claim => this.running.run(inside, () => runForValue(claim, () => work(leaseOf(claim)))),
-        replay: outcome => valueOf(outcome) as T,
+        replay: outcome => JSON_CODEC.decode(outcome.body) as T,
         refuse: error => {
           throw error;
         },

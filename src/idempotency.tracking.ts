@@ -1,6 +1,7 @@
 import { Req } from '@nestjs/common';
-import { Attempt, attemptOf } from './idempotency.attempt';
+import { Attempt } from './idempotency.attempt';
 import { ownerOf } from './idempotency.discovery';
+import { markOf } from './idempotency.marks';
 import { NEST_METADATA } from './idempotency.metadata';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
@@ -28,12 +29,10 @@ function tracked(handler: Handler, slot: number): Handler {
   const wrapper: Handler = function (...args) {
     // Whoever calls the method directly, such as a unit test, does not know of the parameter.
     if (args.length !== slot + 1) return handler.apply(this, args);
-    const attempt = attemptOf(args[slot] as object);
-    if (attempt === undefined && !isRequest(args[slot])) return handler.apply(this, args);
+    const mark = markOf(args[slot] as object);
+    if (mark === undefined && !isRequest(args[slot])) return handler.apply(this, args);
     args.pop();
-    return attempt instanceof Attempt
-      ? attempt.follow(() => handler.apply(this, args))
-      : handler.apply(this, args);
+    return mark instanceof Attempt ? mark.follow(() => handler.apply(this, args)) : handler.apply(this, args);
   };
   // Some decorators pass metadata on by inheritance.
   Object.setPrototypeOf(wrapper, Object.getPrototypeOf(handler) as object);

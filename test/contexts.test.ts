@@ -1,6 +1,16 @@
 import { Controller, Injectable, Module } from '@nestjs/common';
 import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
-import { Args, Field, GraphQLModule, Int, Mutation, ObjectType, Query, Resolver } from '@nestjs/graphql';
+import {
+  Args,
+  createUnionType,
+  Field,
+  GraphQLModule,
+  Int,
+  Mutation,
+  ObjectType,
+  Query,
+  Resolver,
+} from '@nestjs/graphql';
 import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
 import {
   ClientProxyFactory,
@@ -129,8 +139,32 @@ describe('GraphQL mutations', () => {
     @Field(() => Int) amount!: number;
   }
 
+  @ObjectType()
+  class Card {
+    @Field() ends!: Date;
+  }
+
+  const Means = createUnionType({ name: 'Means', types: () => [Card], resolveType: () => Card });
+
+  @ObjectType()
+  class Settled {
+    @Field() at!: Date;
+    @Field(() => Means) by!: Card;
+  }
+
   @Resolver(() => Payment)
   class PaymentsResolver {
+    @Mutation(() => Settled)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+      scope: false,
+    })
+    settle(): Settled {
+      runs++;
+      const by = Object.assign(new Card(), { ends: new Date('2030-01-31') });
+      return { at: new Date('2026-11-21T08:30:00Z'), by };
+    }
+
     @Query(() => Int)
     count() {
       return runs;
@@ -192,6 +226,15 @@ describe('GraphQL mutations', () => {
     await query('mutation { pay(amount: 5) { id } }', 'g2');
     const other = await query('mutation { pay(amount: 6) { id } }', 'g2');
     expect(other.errors?.[0]?.message).toContain('Idempotency key was used for another request');
+    expect(runs).toBe(1);
+  });
+
+  it('gives dates as dates, and unions as what they are, to the first caller and to repetitions', async () => {
+    const text = 'mutation { settle { at ... on Settled { by { __typename ... on Card { ends } } } } }';
+    const first = await query(text, 'g3');
+    const by = { __typename: 'Card', ends: '2030-01-31T00:00:00.000Z' };
+    expect(first).toEqual({ data: { settle: { at: '2026-11-21T08:30:00.000Z', by } } });
+    expect(await query(text, 'g3')).toEqual(first);
     expect(runs).toBe(1);
   });
 

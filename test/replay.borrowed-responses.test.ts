@@ -5,7 +5,7 @@ import express, { type Request, type Response } from 'express';
 import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Idempotent, IdempotencyModule, MemoryStorage } from '../src';
-import { attemptOf, markRequest } from '../src/idempotency.attempt';
+import { markOf, markRequest } from '../src/idempotency.marks';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS, startApp, type Platform, type TestApp } from './support/apps';
 import { untilCollected } from './support/garbage';
@@ -230,6 +230,6 @@ describe.each(PLATFORMS)('On %s', (platform: Platform) => {
 it('a copy of a request is another request', () => {
   const request = { headers: {} };
   markRequest(request, { claim: undefined });
-  expect(attemptOf(request)).toEqual({ claim: undefined });
-  expect(attemptOf({ ...request })).toBeUndefined();
+  expect(markOf(request)).toEqual({ claim: undefined });
+  expect(markOf({ ...request })).toBeUndefined();
 });

@@ -290,6 +290,14 @@ class RowsController {
     throw new ServiceUnavailableException('only once');
   }
 
+  @Post('client-error-and-retry')
+  @marked({ settle: 'hold-errors' })
+  @UseInterceptors(Retry)
+  clientErrorAndRetry(@Body() itsFields: object) {
+    runs++;
+    throw Object.assign(new Error('of an HTTP client'), itsFields);
+  }
+
   @Post('throws') @marked() throws(@Body('status') status: number) {
     runs++;
     throw fails(status);
@@ -566,6 +574,15 @@ describeApps(kit => {
       expect((await ask('hold-errors-and-retry', key)).status).toBe(503);
       await expectHeldKey('hold-errors-and-retry', key, 'outcome-unknown');
     });
+
+    it.each([{ status: 404 }, { statusCode: 402 }, { response: { status: 404 } }])(
+      'takes no status of an HTTP client for its own: %j',
+      async fields => {
+        const key = newKey();
+        await ask('client-error-and-retry', key, fields);
+        expect(runs).toBe(1);
+      },
+    );
 
     it("asks the route's own policy", async () => {
       const key = newKey();

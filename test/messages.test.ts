@@ -1,0 +1,186 @@
+import {
+  Catch,
+  Controller,
+  Injectable,
+  Module,
+  UseInterceptors,
+  type CallHandler,
+  type ExecutionContext,
+  type NestInterceptor,
+  type RpcExceptionFilter,
+} from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import {
+  MessagePattern,
+  Payload,
+  Server,
+  type CustomTransportStrategy,
+  type MessageHandler,
+} from '@nestjs/microservices';
+import { lastValueFrom, throwError, timeout, type Observable } from 'rxjs';
+import {
+  Idempotent,
+  IdempotencyLease,
+  IdempotencyModule,
+  MemoryStorage,
+  type IdempotencyStorage,
+  type Lease,
+} from '../src';
+import { FaultyStorage } from '../src/testing';
+import { Gate } from './fixtures/gate';
+import { expectNoUnhandledRejections } from './support/unhandled';
+
+/* Messages over transports of the application's own, which hand over what they like. */
+
+expectNoUnhandledRejections();
+
+interface Order {
+  readonly id: string;
+}
+
+const byId = { key: (order: Order) => order.id, scope: false } as const;
+
+/** Calls handlers as it is told to. */
+class OwnTransport extends Server implements CustomTransportStrategy {
+  listen(callback: () => void): void {
+    callback();
+  }
+
+  close(): void {
+    // There is nothing to close.
+  }
+
+  on(): void {
+    // There are no events.
+  }
+
+  unwrap<T>(): T {
+    throw new Error('There is no server.');
+  }
+
+  async call(pattern: string, ...args: unknown[]): Promise<unknown> {
+    const handler = this.messageHandlers.get(pattern) as MessageHandler<unknown, unknown>;
+    const answer: Observable<unknown> = this.transformToObservable(await handler(args[0], args[1]));
+    return lastValueFrom(answer);
+  }
+}
+
+/** Nest hides from a caller what a handler threw. */
+@Catch()
+class PassOn implements RpcExceptionFilter {
+  catch(error: unknown): Observable<never> {
+    return throwError(() => error);
+  }
+}
+
+async function start(controller: new () => object, storage: IdempotencyStorage = new MemoryStorage()) {
+  @Module({
+    imports: [IdempotencyModule.forRoot({ storage, scope: false })],
+    controllers: [controller],
+  })
+  class AppModule {}
+  const strategy = new OwnTransport();
+  const app = await NestFactory.createMicroservice(AppModule, { strategy, logger: false });
+  app.useGlobalFilters(new PassOn());
+  await app.listen();
+  return { close: () => app.close(), call: strategy.call.bind(strategy) };
+}
+
+const CONTEXTS: readonly (readonly [what: string, context: unknown])[] = [
+  ['a context', {}],
+  ['no context', undefined],
+];
+
+it.each(CONTEXTS)('With %s the lease is that of the claim', async (_what, context) => {
+  @Controller()
+  class Consumer {
+    @MessagePattern('pay')
+    @Idempotent(byId)
+    async pay(@Payload() _order: Order, @IdempotencyLease() lease: Lease): Promise<void> {
+      await lease.effectBegins();
+      throw new Error('after the effect');
+    }
+  }
+  const app = await start(Consumer);
+  await expect(app.call('pay', { id: 'a' }, context)).rejects.toThrow('after the effect');
+  await expect(app.call('pay', { id: 'a' }, context)).rejects.toMatchObject({ code: 'outcome-unknown' });
+  await app.close();
+});
+
+it('Where nothing tells one call from another, a handler that asks for a lease does not begin', async () => {
+  let runs = 0;
+  @Controller()
+  class Consumer {
+    @MessagePattern('pay')
+    @Idempotent({ key: (id: string) => id, scope: false })
+    pay(@Payload() _id: string, @IdempotencyLease() _lease: Lease): number {
+      return ++runs;
+    }
+  }
+  const app = await start(Consumer);
+  await expect(app.call('pay', 'a')).rejects.toThrow('Let the transport pass a context object');
+  expect(await app.call('pay', 'a', {})).toBe(1);
+  await app.close();
+});
+
+it('One context for all messages of a connection mixes nobody up', async () => {
+  const gates = new Map([
+    ['a', new Gate()],
+    ['b', new Gate()],
+  ]);
+  const keys = new Map<string, string | undefined>();
+  let runs = 0;
+  @Controller()
+  class Consumer {
+    @MessagePattern('pay')
+    @Idempotent(byId)
+    async pay(@Payload() { id }: Order, @IdempotencyLease() lease: Lease): Promise<number> {
+      runs++;
+      keys.set(id, lease.key);
+      await gates.get(id)?.pass();
+      return runs;
+    }
+  }
+  const app = await start(Consumer);
+  const connection = {};
+  const calls = [app.call('pay', { id: 'a' }, connection), app.call('pay', { id: 'b' }, connection)];
+  await Promise.all([...gates.values()].map(gate => gate.reached()));
+  await expect(app.call('pay', { id: 'a' }, connection)).rejects.toMatchObject({ code: 'in-progress' });
+  for (const gate of gates.values()) gate.open();
+  expect(await Promise.all(calls)).toEqual([2, 2]);
+  expect(keys.get('a')).toBeDefined();
+  expect(new Set([keys.get('a'), keys.get('b')]).size).toBe(2);
+  await app.close();
+});
+
+@Injectable()
+class ShortTimeout implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    return next.handle().pipe(timeout(10));
+  }
+}
+
+it('A handler that fails after its caller has gone leaves the process alive, and its key as it would have been', async () => {
+  const gate = new Gate();
+  @Controller()
+  @UseInterceptors(ShortTimeout)
+  class Consumer {
+    @MessagePattern('pay')
+    @Idempotent(byId)
+    async pay(): Promise<never> {
+      await gate.pass();
+      throw new Error('declined');
+    }
+  }
+  const memory = new MemoryStorage();
+  const storage = new FaultyStorage(memory).fail('create', 1, {
+    kind: 'none',
+    replyDelayMs: 50,
+  });
+  const app = await start(Consumer, storage);
+  await expect(app.call('pay', { id: 'a' }, {})).rejects.toThrow('Timeout has occurred');
+  await gate.reached();
+  gate.open();
+  while (memory.size > 0) await new Promise(setImmediate);
+  await app.close();
+});
