@@ -12,8 +12,11 @@ import {
   type Outcome,
 } from '../src';
 import { Sealing } from '../src/engine/sealing';
+import { IdempotencyEngine } from '../src/idempotency.engine';
 import { IdempotencyConfigurationError, RecordUnreadableError } from '../src/idempotency.errors';
 import { resolveModuleSettings } from '../src/idempotency.settings';
+import { completionArguments, parseRow } from '../src/storage/redis.record';
+import { READ_FIELDS } from '../src/storage/redis.scripts';
 import { describeApps, startApp, type Platform, type TestApp } from './support/apps';
 import { headerOf, type WireAnswer } from './support/wire';
 
@@ -285,6 +288,13 @@ describeApps(kit => {
   });
 });
 
+function* pairs(fields: readonly unknown[]): Iterable<readonly [string, string]> {
+  for (let at = 0; at < fields.length; at += 2) {
+    const value = fields[at + 1];
+    yield [String(fields[at]), Buffer.isBuffer(value) ? value.toString('latin1') : String(value)];
+  }
+}
+
 describe('sealing', () => {
   const outcome: Outcome = { status: 200, headers: [['A', 'b']], body: Buffer.from('x') };
   const [key] = resolveModuleSettings({ encryption: { keys: [one] } }).sealingKeys;
@@ -313,6 +323,37 @@ describe('sealing', () => {
     expect(sealing.open(recordKey, record)).toEqual({ ...outcome, reason: undefined });
     const changed = { ...record, recordKey, ...change };
     expect(() => sealing.open(changed.recordKey, changed)).toThrow(RecordUnreadableError);
+  });
+
+  it('is no outcome in clear once its row in Redis says no more that it is sealed', () => {
+    const given = completionArguments(sealing.seal('k', 'c1:f', outcome)).slice(1);
+    const row = (fields: readonly unknown[]) => {
+      const known = { v: '1', s: 'c', f: 'c1:f', ...Object.fromEntries(pairs(fields)) } as Record<
+        string,
+        unknown
+      >;
+      const values = READ_FIELDS.map(name => (name in known ? Buffer.from(known[name] as string) : null));
+      return parseRow([1_000, values as never]);
+    };
+    expect(row(given)).toMatchObject({ state: 'completed', outcome: { sealedWith: 'one', headers: [] } });
+    const withoutKey = given.slice(0, given.indexOf('k'));
+    expect(() => row(withoutKey)).toThrow(RecordUnreadableError);
+  });
+
+  it('that fails stores no outcome, and its key is held', async () => {
+    const app = await startApp({
+      platform: 'express',
+      storage: new MemoryStorage(),
+      controllers: [Shop],
+      options: { encryption: { keys: [one] } },
+    });
+    const seal = jest.spyOn(app.nest.get(IdempotencyEngine).sealing, 'seal').mockImplementation(() => {
+      throw new RangeError('Array buffer allocation failed');
+    });
+    expect((await app.post('/charges', 'k')).status).toBe(201);
+    seal.mockRestore();
+    expect(code(await app.post('/charges', 'k'))).toBe('409 outcome-not-stored');
+    await app.close();
   });
 
   it('opens a body in shared memory, such as that of MemoryStorage, and leaves it as it was', () => {
