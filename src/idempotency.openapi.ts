@@ -9,6 +9,8 @@ import type { ModuleSettings, RouteSettings } from './idempotency.settings';
  */
 const SWAGGER = {
   parameters: 'swagger/apiParameters',
+  /** Headers of a class; those of a handler are among its parameters. */
+  classHeaders: 'swagger/apiHeaders',
   responses: 'swagger/apiResponse',
   httpCode: '__httpCode__',
   /** Static method that the compiler plugin of `@nestjs/swagger` adds to classes. */
@@ -16,6 +18,16 @@ const SWAGGER = {
 } as const;
 
 type Documentation = Record<string, unknown>;
+type Responses = Record<string, Documentation>;
+
+/**
+ * What was written, with what stood there before. The metadata outlives its application: the next one with the same handler
+ * replaces what it finds here, and keeps the rest, which is the user's.
+ */
+const written = new WeakMap<Documentation, Documentation | undefined>();
+
+/** What its classes document, by handler. Classes that inherit a handler share its metadata, so it keeps clear of each. */
+const documentedOnClasses = new WeakMap<Handler, Set<string>>();
 
 /** Documents the key's header, the library's own answers and the replay mark in the application's OpenAPI document. */
 export function documentRoute(
@@ -24,23 +36,60 @@ export function documentRoute(
   settings: RouteSettings,
   module: ModuleSettings,
 ): void {
-  if (settings.key === undefined) documentHeader(handler, settings, module.headerName);
-  const documented = (Reflect.getMetadata(SWAGGER.responses, handler) ?? {}) as Record<string, Documentation>;
-  const successes = successResponses(controller, handler, documented);
-  const responses: Record<string, Documentation> = { ...refusals(module), ...documented };
-  for (const [status, response] of Object.entries(successes)) {
+  const onClasses = collectFromClass(controller, handler);
+  documentHeader(handler, settings, module.headerName, onClasses);
+  const own = ownResponses(handler);
+  const responses = { ...without(refusals(module), onClasses), ...own };
+  for (const [status, response] of Object.entries(successResponses(controller, handler, own))) {
     responses[status] = withReplayMark(response, module.replayedHeader);
+  }
+  for (const [status, response] of Object.entries(responses)) {
+    if (response !== own[status]) written.set(response, own[status]);
   }
   Reflect.defineMetadata(SWAGGER.responses, responses, handler);
 }
 
-function documentHeader(handler: Handler, { required, keyRules }: RouteSettings, name: string): void {
-  const parameters = (Reflect.getMetadata(SWAGGER.parameters, handler) ?? []) as Documentation[];
-  const isDocumented = parameters.some(
-    parameter => parameter.in === 'header' && String(parameter.name).toLowerCase() === name.toLowerCase(),
-  );
-  if (isDocumented) return;
-  const header = {
+/** Swagger lets a handler's answers replace those of its class, and lists a header of both twice. */
+function collectFromClass(controller: Controller, handler: Handler): ReadonlySet<string> {
+  const names = documentedOnClasses.get(handler) ?? new Set<string>();
+  documentedOnClasses.set(handler, names);
+  for (const status of Object.keys(metadataOf<Responses>(SWAGGER.responses, controller) ?? {})) {
+    names.add(status);
+  }
+  for (const header of metadataOf<Documentation[]>(SWAGGER.classHeaders, controller) ?? []) {
+    names.add(headerId(header));
+  }
+  return names;
+}
+
+function metadataOf<T>(key: string, target: Controller | Handler): T | undefined {
+  return Reflect.getMetadata(key, target) as T | undefined;
+}
+
+/** No status looks like it, and no other kind of parameter. */
+function headerId({ in: place, name }: Documentation): string {
+  return `${String(place)}: ${String(name).toLowerCase()}`;
+}
+
+function documentHeader(
+  handler: Handler,
+  settings: RouteSettings,
+  name: string,
+  onClasses: ReadonlySet<string>,
+): void {
+  const found = metadataOf<Documentation[]>(SWAGGER.parameters, handler) ?? [];
+  const own = found.filter(parameter => !written.has(parameter));
+  const header = keyHeader(settings, name);
+  const isDocumented = [...onClasses, ...own.map(headerId)].includes(headerId(header));
+  const isNeeded = settings.key === undefined && !isDocumented;
+  if (isNeeded) written.set(header, undefined);
+  if (isNeeded || own.length < found.length) {
+    Reflect.defineMetadata(SWAGGER.parameters, isNeeded ? [...own, header] : own, handler);
+  }
+}
+
+function keyHeader({ required, keyRules }: RouteSettings, name: string): Documentation {
+  return {
     name,
     in: 'header',
     required,
@@ -54,10 +103,23 @@ function documentHeader(handler: Handler, { required, keyRules }: RouteSettings,
       example: '8e03978e-40d5-43e8-bc93-6894a57f9324',
     },
   };
-  Reflect.defineMetadata(SWAGGER.parameters, [...parameters, header], handler);
 }
 
-function refusals({ errorFormat }: ModuleSettings): Record<string, Documentation> {
+/** What the handler has from its decorators. */
+function ownResponses(handler: Handler): Responses {
+  const own: Responses = {};
+  for (const [status, found] of Object.entries(metadataOf<Responses>(SWAGGER.responses, handler) ?? {})) {
+    const response = written.has(found) ? written.get(found) : found;
+    if (response !== undefined) own[status] = response;
+  }
+  return own;
+}
+
+function without(responses: Responses, statuses: ReadonlySet<string>): Responses {
+  return Object.fromEntries(Object.entries(responses).filter(([status]) => !statuses.has(status)));
+}
+
+function refusals({ errorFormat }: ModuleSettings): Responses {
   const content = errorFormat === 'problem' ? PROBLEM_CONTENT : NEST_CONTENT;
   const retryAfter = {
     'Retry-After': { description: 'Seconds to wait before the retry.', schema: { type: 'integer' } },
@@ -79,11 +141,7 @@ function refusals({ errorFormat }: ModuleSettings): Record<string, Documentation
 }
 
 /** Once a handler has documented answers, Swagger adds no default one and takes none from its plugin: both are kept here. */
-function successResponses(
-  controller: Controller,
-  handler: Handler,
-  documented: Record<string, Documentation>,
-): Record<string, Documentation> {
+function successResponses(controller: Controller, handler: Handler, documented: Responses): Responses {
   const successes = Object.entries(documented).filter(
     ([status]) => status === 'default' || /^[23]/.test(status),
   );

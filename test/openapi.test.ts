@@ -1,6 +1,14 @@
-import { Body, Controller, HttpCode, Module, Post, Put } from '@nestjs/common';
+import { Body, Controller, HttpCode, Module, Post, Put, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
-import { ApiResponse, DocumentBuilder, SwaggerModule, type OpenAPIObject } from '@nestjs/swagger';
+import {
+  ApiBadRequestResponse,
+  ApiCreatedResponse,
+  ApiHeader,
+  ApiResponse,
+  DocumentBuilder,
+  SwaggerModule,
+  type OpenAPIObject,
+} from '@nestjs/swagger';
 import { Idempotent, IdempotencyModule, type IdempotencyModuleOptions } from '../src';
 
 @Controller('payments')
@@ -56,11 +64,11 @@ class PluginController {
   }
 }
 
-async function documentOf(options: IdempotencyModuleOptions = {}): Promise<OpenAPIObject> {
-  @Module({
-    imports: [IdempotencyModule.forRoot({ scope: false, ...options })],
-    controllers: [PaymentsController, PluginController],
-  })
+async function documentOf(
+  controllers: Type[] = [PaymentsController, PluginController],
+  options: IdempotencyModuleOptions = {},
+): Promise<OpenAPIObject> {
+  @Module({ imports: [IdempotencyModule.forRoot({ scope: false, ...options })], controllers })
   class AppModule {}
   const app = await NestFactory.create(AppModule, { logger: false });
   const document = SwaggerModule.createDocument(app, new DocumentBuilder().build());
@@ -143,23 +151,155 @@ it('follows headerName, replayedHeader and errorFormat', async () => {
       return {};
     }
   }
-  @Module({
-    imports: [
-      IdempotencyModule.forRoot({
-        scope: false,
-        headerName: 'X-Request-Key',
-        replayedHeader: false,
-        errorFormat: 'nest',
-      }),
-    ],
-    controllers: [OtherController],
-  })
-  class AppModule {}
-  const app = await NestFactory.create(AppModule, { logger: false });
-  const document = SwaggerModule.createDocument(app, new DocumentBuilder().build());
-  await app.close();
+  const document = await documentOf([OtherController], {
+    headerName: 'X-Request-Key',
+    replayedHeader: false,
+    errorFormat: 'nest',
+  });
   const operation = document.paths['/other']?.post;
   expect(operation?.parameters).toEqual([expect.objectContaining({ name: 'X-Request-Key' })]);
   expect(operation?.responses['201']).not.toHaveProperty('headers');
   expect(operation?.responses['409']).toMatchObject({ content: { 'application/json': {} } });
+});
+
+describe('the OpenAPI document of a class with documentation of its own', () => {
+  @Controller('class')
+  @ApiHeader({ name: 'idempotency-key', description: 'Our key.' })
+  @ApiHeader({ name: 'X-Tenant' })
+  @ApiBadRequestResponse({ description: 'Our 400.' })
+  @ApiResponse({ status: 409, description: 'Our 409.' })
+  @ApiResponse({ status: 422, description: 'Our 422.' })
+  class DocumentedController {
+    @Post()
+    @Idempotent()
+    pay() {
+      return {};
+    }
+
+    @Post('handler')
+    @ApiResponse({ status: 409, description: 'The 409 of the handler.' })
+    @Idempotent()
+    documented() {
+      return {};
+    }
+  }
+
+  const responsesOf = (document: OpenAPIObject, path: string) =>
+    document.paths[path]?.post?.responses as Record<string, { description: string }>;
+  const headersOf = (document: OpenAPIObject, path: string) =>
+    (document.paths[path]?.post?.parameters as { name: string }[]).map(({ name }) => name);
+
+  it('keeps its answers, which those of a handler replace', async () => {
+    const document = await documentOf([DocumentedController]);
+    const responses = responsesOf(document, '/class');
+    expect(Object.keys(responses).sort()).toEqual(['201', '400', '409', '422', '503']);
+    for (const status of ['400', '409', '422']) {
+      expect(responses[status]).toEqual({ description: `Our ${status}.` });
+    }
+    expect(responsesOf(document, '/class/handler')['409']?.description).toBe('The 409 of the handler.');
+  });
+
+  it('has its header once, as it is', async () => {
+    const document = await documentOf([DocumentedController]);
+    expect(document.paths['/class']?.post?.parameters).toEqual([
+      expect.objectContaining({ name: 'X-Tenant' }),
+      expect.objectContaining({ name: 'idempotency-key', description: 'Our key.' }),
+    ]);
+  });
+
+  it('has the header of the key where that is another one', async () => {
+    const document = await documentOf([DocumentedController], { headerName: 'X-Request-Key' });
+    expect(headersOf(document, '/class')).toEqual(['X-Tenant', 'idempotency-key', 'X-Request-Key']);
+  });
+
+  it('keeps it, whichever other class inherits the handler', async () => {
+    class Payments {
+      @Post()
+      @Idempotent()
+      pay() {
+        return {};
+      }
+    }
+    @Controller('bare')
+    class BareController extends Payments {}
+    @Controller('own')
+    @ApiHeader({ name: 'Idempotency-Key', description: 'Our key.' })
+    @ApiResponse({ status: 409, description: 'Our 409.' })
+    class OwnController extends Payments {}
+
+    for (const controllers of [
+      [BareController, OwnController],
+      [OwnController, BareController],
+    ]) {
+      const document = await documentOf(controllers);
+      expect(responsesOf(document, '/own')['409']).toEqual({ description: 'Our 409.' });
+      expect(headersOf(document, '/own')).toEqual(['Idempotency-Key']);
+      expect(responsesOf(document, '/bare')).toHaveProperty('422');
+    }
+  });
+});
+
+describe('the OpenAPI document of a second application with the same controllers', () => {
+  @Controller('shared')
+  class SharedController {
+    @Post()
+    @Idempotent()
+    pay() {
+      return {};
+    }
+
+    @Post('documented')
+    @ApiHeader({ name: 'X-Tenant' })
+    @ApiCreatedResponse({
+      description: 'Paid.',
+      headers: { 'X-Ours': { schema: { type: 'string' } } },
+    })
+    @ApiResponse({ status: 422, description: 'Our 422.' })
+    @Idempotent()
+    documented() {
+      return {};
+    }
+  }
+
+  const others: IdempotencyModuleOptions = {
+    headerName: 'X-Request-Key',
+    required: false,
+    replayedHeader: 'X-Replayed',
+    errorFormat: 'nest',
+    maxKeyLength: 10,
+  };
+
+  async function operationsOf(options?: IdempotencyModuleOptions) {
+    const { paths } = await documentOf([SharedController], options);
+    return [paths['/shared']?.post, paths['/shared/documented']?.post];
+  }
+
+  it('tells the options of that application alone', async () => {
+    const before = await operationsOf();
+    const [bare, documented] = await operationsOf(others);
+    const header = expect.objectContaining({
+      name: 'X-Request-Key',
+      required: false,
+      schema: expect.objectContaining({ maxLength: 10 }),
+    });
+    expect(bare?.parameters).toEqual([header]);
+    expect(documented?.parameters).toEqual([expect.objectContaining({ name: 'X-Tenant' }), header]);
+    expect(bare?.responses['400']).toMatchObject({ content: { 'application/json': {} } });
+    expect(bare?.responses['201']).toMatchObject({ headers: { 'X-Replayed': {} } });
+    expect(bare?.responses['201']).not.toHaveProperty(['headers', 'Idempotent-Replayed']);
+    const paid = documented?.responses['201'] as { headers: object };
+    expect(paid).toMatchObject({ description: 'Paid.' });
+    expect(Object.keys(paid.headers)).toEqual(['X-Ours', 'X-Replayed']);
+    expect(documented?.responses['422']).toMatchObject({ description: 'Our 422.' });
+    expect(await operationsOf()).toEqual(before);
+  });
+
+  it('has no mark and no header where that application has none', async () => {
+    await operationsOf();
+    const [bare, documented] = await operationsOf({ replayedHeader: false, key: () => 'event' });
+    expect(bare?.parameters).toEqual([]);
+    expect(bare?.responses['201']).not.toHaveProperty('headers');
+    expect(documented?.parameters).toEqual([expect.objectContaining({ name: 'X-Tenant' })]);
+    expect(Object.keys((documented?.responses['201'] as { headers: object }).headers)).toEqual(['X-Ours']);
+  });
 });
