@@ -22,17 +22,17 @@ export interface IdempotencyEvent {
   /** The route, such as `POST /payments`, or the operation of a `run()`. */
   readonly route: string;
   /** Hash under which the record is stored; `undefined` where no key could be read. */
-  readonly recordKey?: string;
+  readonly recordKey?: string | undefined;
   /** Status that the client got or gets, where there is one. */
-  readonly status?: number;
+  readonly status?: number | undefined;
   /** Code of the error that the library answered with, or of the reason why a key is held or lost. */
-  readonly code?: string;
+  readonly code?: string | undefined;
   /** Milliseconds: from the claim to its end for `completed`, `released` and `held`; time waited for `waited`. */
-  readonly durationMs?: number;
+  readonly durationMs?: number | undefined;
   /** Milliseconds from the claim until handler and answer were over, for `completed`, `released` and `held`. */
-  readonly handlerMs?: number;
+  readonly handlerMs?: number | undefined;
   /** The storage method that failed, for `storage-error`. */
-  readonly operation?: string;
+  readonly operation?: string | undefined;
   /** The failure behind `storage-error` and `settle-failed`, and behind an `invalid` for which the application's own function is to blame. Messages of foreign libraries may name hosts and ports. */
   readonly error?: unknown;
 }

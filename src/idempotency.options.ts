@@ -14,7 +14,10 @@ export type Settlement = 'keep' | 'release' | 'hold';
 
 /** A finished run, as a `settle` function sees it. */
 export interface FinishedRun {
-  /** The final status that left the server. For `run()`: 200, or 500 where the function threw. */
+  /**
+   * The final status that left the server; where others have answered meanwhile, or an outer `retry()` asks for the handler again, the
+   * one that its error would be answered with. For `run()`: 200, or 500 where the function threw.
+   */
   readonly status: number;
   /** How the handler ended. */
   readonly handler: 'returned' | 'threw';
@@ -32,40 +35,40 @@ export interface IdempotencyRouteOptions {
    * with a marked route then does not start, and `run()` without a scope is refused.
    * Where it throws or gives no non-empty string, the request gets a 500 `scope-failed` and nothing is claimed.
    */
-  scope?: false | RequestFunction<string | Promise<string>>;
+  scope?: false | RequestFunction<string | Promise<string>> | undefined;
   /** Where the key comes from instead of the header: a webhook's event id, a field of the body. */
-  key?: RequestFunction<string | undefined | Promise<string | undefined>>;
+  key?: RequestFunction<string | undefined | Promise<string | undefined>> | undefined;
   /** Whether a request without a key gets a 400 (`true`) or runs unprotected (`false`). @default true */
-  required?: boolean;
-  /** Longest key, in characters. @default 255 */
-  maxKeyLength?: number;
+  required?: boolean | undefined;
+  /** Longest key, in characters: 1 to 16,384. @default 255 */
+  maxKeyLength?: number | undefined;
   /** What a key must look like: a UUID, a pattern that matches all of it, or a predicate. @default any printable ASCII */
-  keyFormat?: 'uuid' | RegExp | ((key: string) => boolean);
+  keyFormat?: 'uuid' | RegExp | ((key: string) => boolean) | undefined;
   /**
    * What makes two requests the same: `'canonical'` JSON, the `'raw'` bytes (needs `rawBody: true`), an own function, or
    * `false` to compare nothing. @default 'canonical'
    */
-  fingerprint?: 'canonical' | 'raw' | false | RequestFunction<string | Promise<string>>;
+  fingerprint?: 'canonical' | 'raw' | false | RequestFunction<string | Promise<string>> | undefined;
   /** How long a completed or held record lives, from its completion. @default '24h' */
-  ttl?: Duration;
-  /** How long a claim lives unless extended; extended every third while the handler runs. @default '60s' */
-  lease?: Duration;
-  /** Longest time for which a claim is extended. @default '1h' */
-  maxLease?: Duration;
+  ttl?: Duration | undefined;
+  /** How long a claim lives unless extended; extended every third while the handler runs. At least three times `storageTimeout`. @default '60s' */
+  lease?: Duration | undefined;
+  /** Longest time for which a claim is extended; at least `lease`. @default '1h' */
+  maxLease?: Duration | undefined;
   /** What becomes of a claim whose owner vanished. `'hold'` is what payments should use. @default 'rerun' */
-  whenLeaseLapses?: 'rerun' | 'hold';
+  whenLeaseLapses?: 'rerun' | 'hold' | undefined;
   /** What a duplicate gets while the first request runs: a 409, or the first answer once it is there. @default 'reject' */
-  whenInProgress?: 'reject' | { readonly wait: Duration };
+  whenInProgress?: 'reject' | { readonly wait: Duration } | undefined;
   /** What becomes of a finished run. A function that throws frees no key: it is held. @default 'release-errors' */
-  settle?: SettlePreset | ((run: FinishedRun) => Settlement);
+  settle?: SettlePreset | ((run: FinishedRun) => Settlement) | undefined;
   /** `'execute'` runs the handler unprotected where the storage cannot be reached before the claim. @default 'reject' */
-  whenStorageFails?: 'reject' | 'execute';
+  whenStorageFails?: 'reject' | 'execute' | undefined;
   /** When the outcome is stored: before its first byte leaves, or after its last. @default 'before-response' */
-  complete?: 'before-response' | 'after-response';
+  complete?: 'before-response' | 'after-response' | undefined;
   /** Headers to store: what the handler or a filter set less `NEVER_STORED_HEADERS`, or these names only. @default 'changed' */
-  replayHeaders?: 'changed' | readonly string[];
-  /** Largest body that is stored, in bytes; a larger one holds the key. @default 1048576 */
-  maxResponseBytes?: number;
+  replayHeaders?: 'changed' | readonly string[] | undefined;
+  /** Largest body that is stored, in bytes, up to 512 MiB; a larger one holds the key. @default 1048576 */
+  maxResponseBytes?: number | undefined;
 }
 
 /** One AES-256 key. */
@@ -84,35 +87,35 @@ export interface EncryptionOptions {
    * Whether records in clear, from before there were keys, are still replayed. Set it to `false` once the longest `ttl` has
    * passed since: then whoever can write to the storage cannot slip in an answer of their own. @default true
    */
-  readonly acceptUnsealed?: boolean;
+  readonly acceptUnsealed?: boolean | undefined;
 }
 
 /** Options of `IdempotencyModule.forRoot()`. Every route option can be given here as the default of all routes. */
 export interface IdempotencyModuleOptions extends IdempotencyRouteOptions {
   /** Where records are kept. @default new MemoryStorage(), refused when `NODE_ENV=production` */
-  storage?: IdempotencyStorage;
-  /** Sets records apart by environment, region or application. @default '' */
-  namespace?: string;
+  storage?: IdempotencyStorage | undefined;
+  /** Sets records apart by environment, region or application: up to 64 printable characters without blanks and braces. @default '' */
+  namespace?: string | undefined;
   /** Name of the request header that carries the key. @default 'Idempotency-Key' */
-  headerName?: string;
+  headerName?: string | undefined;
   /** Name of the response header that marks a replay, or `false` for none. @default 'Idempotent-Replayed' */
-  replayedHeader?: string | false;
+  replayedHeader?: string | false | undefined;
   /** Longest time that a request waits for one storage call. @default '2s' */
-  storageTimeout?: Duration;
+  storageTimeout?: Duration | undefined;
   /** How long a closing application waits for running handlers and outcomes that are not stored yet. @default '10s' */
-  shutdownTimeout?: Duration;
+  shutdownTimeout?: Duration | undefined;
   /** Body of the library's own errors: RFC 9457, or the shape of Nest's exceptions. @default 'problem' */
-  errorFormat?: 'problem' | 'nest';
-  /** Makes record keys and fingerprints HMAC-SHA-256, so that nobody who reads the storage can guess them back. @default off */
-  secret?: string;
+  errorFormat?: 'problem' | 'nest' | undefined;
+  /** Makes record keys and fingerprints HMAC-SHA-256, so that nobody who reads the storage can guess them back. At least 16 characters. @default off */
+  secret?: string | undefined;
   /** Seals outcomes with AES-256-GCM. @default off */
-  encryption?: EncryptionOptions;
+  encryption?: EncryptionOptions | undefined;
   /** Called with every event. */
-  onEvent?: IdempotencyListener;
+  onEvent?: IdempotencyListener | undefined;
   /** `false` lets every request pass unprotected: for tests and incidents. @default true */
-  enabled?: boolean;
+  enabled?: boolean | undefined;
   /** Whether the module's providers are visible to every module. @default true */
-  isGlobal?: boolean;
+  isGlobal?: boolean | undefined;
 }
 
 /** What `useClass` and `useExisting` of `forRootAsync()` must provide. */

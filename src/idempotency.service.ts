@@ -45,7 +45,7 @@ export interface RunRequest extends Pick<IdempotencyRouteOptions, (typeof RUN_OP
   /** What must not be done twice, such as the id of the message. */
   readonly key: string;
   /** Whose key it is; left out, the operation's keys are global, which the module's `scope` has to allow in production. */
-  readonly scope?: string;
+  readonly scope?: string | undefined;
   /** What was asked. Another payload under the same key is refused. JSON values. */
   readonly payload?: unknown;
 }
@@ -54,7 +54,7 @@ export type { RecordName } from './record-name';
 
 export interface OperatorOptions {
   /** Acts on a key in progress as well. @default false */
-  readonly force?: boolean;
+  readonly force?: boolean | undefined;
 }
 
 /** Runs jobs under the same engine as routes, and lets operators look at records and free them. */

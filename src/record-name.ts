@@ -10,11 +10,11 @@ import { recordKeyOf } from './record-key';
 export type RecordName =
   | {
       readonly key: string;
-      readonly scope?: string;
+      readonly scope?: string | undefined;
       /** The operation of a `run()`. */
-      readonly operation?: string;
+      readonly operation?: string | undefined;
       /** The route of a `key` function, as events name it: `POST /webhooks`. */
-      readonly route?: string;
+      readonly route?: string | undefined;
     }
   | { readonly recordKey: string };
 

@@ -1,4 +1,5 @@
-// Compiled by `npm run typecheck`, never run: each `@ts-expect-error` fails the compilation where there is no error.
+// Compiled by `npm run typecheck`, and by types.test.ts with `exactOptionalPropertyTypes`; never run: each `@ts-expect-error`
+// fails the compilation where there is no error.
 import { Controller, Injectable, Module, Post, UseInterceptors, type ExecutionContext } from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
 import { Cluster, Redis } from 'ioredis';
@@ -13,6 +14,8 @@ import {
   type ClaimRequest,
   type Completion,
   type Duration,
+  type EncryptionOptions,
+  type Held,
   type IdempotencyErrorCode,
   type IdempotencyEvent,
   type IdempotencyModuleOptions,
@@ -22,13 +25,27 @@ import {
   type IdempotencyService,
   type IdempotencyStorage,
   type Lease,
+  type MemoryClock,
+  type MemoryStorageOptions,
+  type NearCacheOptions,
+  type Outcome,
+  type RedisStorageOptions,
   type RunRequest,
 } from '../src';
 import { observeIdempotency, IdempotencyTelemetryModule } from '../src/otel';
-import { duplicate, SettableClock } from '../src/testing';
+import {
+  duplicate,
+  FaultyStorage,
+  SettableClock,
+  type CoverageOptions,
+  type StorageContractOptions,
+  type StorageFault,
+} from '../src/testing';
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 const same = <A, B>(_equal: Equal<A, B>): void => undefined;
+type TakesUndefined<T> = Record<keyof T, undefined> extends T ? true : false;
+const takesUndefined = <T>(_does: TakesUndefined<T>): void => undefined;
 
 // Storages: ioredis clients fit as they are, and nothing else does.
 export const storages: IdempotencyStorage[] = [
@@ -37,6 +54,7 @@ export const storages: IdempotencyStorage[] = [
   new RedisStorage({ client: new Cluster([]) }),
   new MemoryStorage(),
   new MemoryStorage({ clock: new SettableClock(), whenFull: 'evict-completed' }),
+  new FaultyStorage(new MemoryStorage()),
 ];
 // @ts-expect-error a url is no client
 new RedisStorage({ client: 'redis://localhost' });
@@ -82,6 +100,23 @@ export const settlement: IdempotencyRouteOptions = { settle: () => 'forget' };
 // @ts-expect-error there is no such option
 export const misspelt: IdempotencyModuleOptions = { tll: '1h' };
 
+// An option that is `undefined` counts as not given; without `exactOptionalPropertyTypes` any optional one takes it.
+takesUndefined<IdempotencyRouteOptions>(true);
+takesUndefined<IdempotencyModuleOptions>(true);
+takesUndefined<Omit<EncryptionOptions, 'keys'>>(true);
+takesUndefined<MemoryStorageOptions>(true);
+takesUndefined<Omit<RedisStorageOptions, 'client'>>(true);
+takesUndefined<NearCacheOptions>(true);
+takesUndefined<CoverageOptions>(true);
+takesUndefined<Pick<StorageContractOptions, 'shortMs'>>(true);
+takesUndefined<Omit<StorageFault, 'kind'>>(true);
+
+// A storage around another one has what that one has, and one may keep `undefined` where there is nothing to keep.
+takesUndefined<Pick<IdempotencyStorage, 'resolve' | 'waitFor' | 'scan' | 'verify' | 'close'>>(true);
+takesUndefined<Pick<MemoryClock, 'onAdvance'>>(true);
+takesUndefined<Pick<Outcome, 'reason' | 'sealedWith'>>(true);
+takesUndefined<Pick<Held, 'status'>>(true);
+
 // Decorators stand on methods and classes; the exemption needs its reason; the lease is a parameter.
 @Controller()
 @Idempotent({ ttl: '1h' })
@@ -126,6 +161,7 @@ class Options implements IdempotencyOptionsFactory {
       isGlobal: false,
       enabled: false,
       onEvent: note,
+      secret: process.env.IDEMPOTENCY_SECRET,
     }),
     IdempotencyModule.forRootAsync({
       inject: [Options],

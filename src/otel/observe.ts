@@ -6,9 +6,9 @@ import { Instruments } from './instruments';
 
 export interface ObserveOptions {
   /** Where the metrics go. @default the global provider, as it is registered when the observation starts */
-  readonly meterProvider?: MeterProvider;
+  readonly meterProvider?: MeterProvider | undefined;
   /** Whether every event also becomes an event on the active span. @default true */
-  readonly spanEvents?: boolean;
+  readonly spanEvents?: boolean | undefined;
 }
 
 /** One observation of the process, shared by all who asked for it. */

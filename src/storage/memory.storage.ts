@@ -31,7 +31,7 @@ export interface MemoryClock {
   /** Milliseconds since any fixed moment; must never go back. */
   now(): number;
   /** For clocks that are set by hand: calls `listener` whenever the clock was moved, so that waiters notice. */
-  onAdvance?(listener: () => void): void;
+  onAdvance?: ((listener: () => void) => void) | undefined;
 }
 
 export interface MemoryStorageOptions {
@@ -39,13 +39,13 @@ export interface MemoryStorageOptions {
    * How many records are held at most. Minimum 1, maximum 8 388 608.
    * @default 100_000
    */
-  readonly maxEntries?: number;
+  readonly maxEntries?: number | undefined;
   /**
    * How many bytes of payload are held at most: bodies, header text, keys, tokens and fingerprints. What a record costs
    * beyond that is not counted: 100 to 250 bytes, up to 500 with a body of more than 8 KiB. Minimum 1.
    * @default 67_108_864 (64 MiB)
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
   /**
    * What happens when a new record does not fit and nothing has expired:
    * - `'reject'`: `create` throws `StorageUnavailableError`, which clients see as 503. Nothing is forgotten.
@@ -53,12 +53,12 @@ export interface MemoryStorageOptions {
    *   handler again (letter e of the guarantee). Records in progress and held ones are never dropped.
    * @default 'reject'
    */
-  readonly whenFull?: 'reject' | 'evict-completed';
+  readonly whenFull?: 'reject' | 'evict-completed' | undefined;
   /**
    * Where time comes from.
    * @default performance
    */
-  readonly clock?: MemoryClock;
+  readonly clock?: MemoryClock | undefined;
 }
 
 const DEFAULTS = {

@@ -7,13 +7,13 @@ export interface NearCacheOptions {
    * record that alone is larger is never kept. Minimum 1.
    * @default 8_388_608 (8 MiB)
    */
-  readonly maxBytes?: number;
+  readonly maxBytes?: number | undefined;
   /**
    * How long a record is answered from memory before Redis is asked again, and so how much longer a deleted or lost one
    * may be replayed by this process. A record never outlives its ttl.
    * @default '1s'
    */
-  readonly maxAge?: Duration;
+  readonly maxAge?: Duration | undefined;
 }
 
 /** Validated and complete, durations in milliseconds. */

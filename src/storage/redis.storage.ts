@@ -35,19 +35,19 @@ export interface RedisStorageOptions {
    * First part of every Redis key, before the namespace.
    * @default 'idempotency'
    */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /**
    * Accepts a Redis that may drop records when memory is short. Their requests then run again (letter e of the guarantee).
    * @default false
    */
-  readonly allowEviction?: boolean;
+  readonly allowEviction?: boolean | undefined;
   /**
    * Keeps completed records that were asked for in the memory of this process for a moment, so that a replay that follows
    * within it costs no round trip. A record that is deleted or lost may be replayed for `maxAge` longer. `true` means the
    * defaults of its options.
    * @default false
    */
-  readonly nearCache?: boolean | NearCacheOptions;
+  readonly nearCache?: boolean | NearCacheOptions | undefined;
 }
 
 /** Field `s` of a row by state. */

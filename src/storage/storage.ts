@@ -14,13 +14,13 @@ export type OutcomeHeader = readonly [name: string, value: string | readonly str
 export interface Outcome {
   readonly status: number;
   /** Reason phrase, where the application set one of its own. */
-  readonly reason?: string;
+  readonly reason?: string | undefined;
   /** In the order in which they were sent. A value of `null` is a header that the handler removed. */
   readonly headers: readonly OutcomeHeader[];
   /** Exactly the bytes of the body, before any content coding. */
   readonly body: Uint8Array;
   /** Id of the encryption key, where `headers` and `body` are sealed. */
-  readonly sealedWith?: string;
+  readonly sealedWith?: string | undefined;
 }
 
 /**
@@ -34,7 +34,7 @@ export type HeldReason = 'outcome-not-stored' | 'outcome-unknown';
 export interface Held {
   readonly held: HeldReason;
   /** The status that the first client saw, where one is known. */
-  readonly status?: number;
+  readonly status?: number | undefined;
 }
 
 /** What a claim is completed with. */
@@ -138,25 +138,27 @@ export interface IdempotencyStorage {
    * For operators: where the record is in one of the states, gives it the resolution, or frees the key where there is none;
    * its owner then owns nothing. One step: no request can claim the key in between. `false`: it is in none of the states.
    */
-  resolve?(
-    recordKey: string,
-    states: readonly IdempotencyRecord['state'][],
-    resolution?: Resolution,
-  ): MaybePromise<boolean>;
+  resolve?:
+    | ((
+        recordKey: string,
+        states: readonly IdempotencyRecord['state'][],
+        resolution?: Resolution,
+      ) => MaybePromise<boolean>)
+    | undefined;
 
   /**
    * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner, after a lost
    * connection came back, at the end of its lease, at once where nothing is in progress. Subscribes first, then marks the
    * row as waited for and reads it in one step, so no change is missed. Rejects where `signal` aborts or the storage fails.
    */
-  waitFor?(recordKey: string, signal: AbortSignal): Promise<void>;
+  waitFor?: ((recordKey: string, signal: AbortSignal) => Promise<void>) | undefined;
 
   /** For operators: every live record, in no order. */
-  scan?(): AsyncIterable<ScannedRecord>;
+  scan?: (() => AsyncIterable<ScannedRecord>) | undefined;
 
   /** Called by the module at start-up: throws where the storage is set up so that it cannot keep its word. */
-  verify?(): MaybePromise<void>;
+  verify?: (() => MaybePromise<void>) | undefined;
 
   /** Called by the module after the server has closed. Closes only what the storage itself opened. */
-  close?(): MaybePromise<void>;
+  close?: (() => MaybePromise<void>) | undefined;
 }

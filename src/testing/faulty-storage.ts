@@ -17,9 +17,9 @@ export interface StorageFault {
    */
   readonly kind: 'refused' | 'lost-request' | 'lost-reply' | 'disconnected' | 'repeated' | 'none';
   /** Milliseconds until the call reaches the storage. @default 0 */
-  readonly delayMs?: number;
+  readonly delayMs?: number | undefined;
   /** Milliseconds until its answer comes back. @default 0 */
-  readonly replyDelayMs?: number;
+  readonly replyDelayMs?: number | undefined;
   /** What a call that fails rejects with. @default StorageUnavailableError */
   readonly error?: unknown;
 }

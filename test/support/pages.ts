@@ -42,13 +42,15 @@ export function blocksOf(page: string): Block[] {
   });
 }
 
-const OPTIONS: ts.CompilerOptions = {
+/** Stricter than the project's own, so that what the library tells of itself compiles in any application. */
+export const OPTIONS: ts.CompilerOptions = {
   target: ts.ScriptTarget.ES2022,
   lib: ['lib.es2023.d.ts'],
   module: ts.ModuleKind.ESNext,
   moduleResolution: ts.ModuleResolutionKind.Bundler,
   types: ['node', 'jest'],
   strict: true,
+  exactOptionalPropertyTypes: true,
   noUnusedLocals: true,
   experimentalDecorators: true,
   emitDecoratorMetadata: true,
@@ -61,23 +63,30 @@ const OPTIONS: ts.CompilerOptions = {
   },
 };
 
-/** What the compiler has to say of the blocks, by page and line. */
-export function compileErrors(blocks: readonly Block[]): string[] {
-  const files = new Map(blocks.map(block => [fileOf(block), block]));
+/** The compiler's view of the disk, with files that are not on it. */
+export function hostWith(files: ReadonlyMap<string, string>): ts.CompilerHost {
   const real = ts.createCompilerHost(OPTIONS);
-  const host: ts.CompilerHost = {
+  return {
     ...real,
     fileExists: file => files.has(file) || real.fileExists(file),
-    readFile: file => files.get(file)?.code ?? real.readFile(file),
+    readFile: file => files.get(file) ?? real.readFile(file),
     getSourceFile: (file, ...rest) => {
-      const block = files.get(file);
-      return block ? ts.createSourceFile(file, block.code, rest[0]) : real.getSourceFile(file, ...rest);
+      const code = files.get(file);
+      return code === undefined
+        ? real.getSourceFile(file, ...rest)
+        : ts.createSourceFile(file, code, rest[0]);
     },
     directoryExists: folder =>
       [...files.keys()].some(file => file.startsWith(`${folder}/`)) ||
       (real.directoryExists?.(folder) ?? true),
   };
-  const program = ts.createProgram([...files.keys()], OPTIONS, host);
+}
+
+/** What the compiler has to say of the blocks, by page and line. */
+export function compileErrors(blocks: readonly Block[]): string[] {
+  const files = new Map(blocks.map(block => [fileOf(block), block]));
+  const codes = new Map([...files].map(([file, { code }]) => [file, code]));
+  const program = ts.createProgram([...files.keys()], OPTIONS, hostWith(codes));
   return [...files].flatMap(([file, block]) => {
     const source = program.getSourceFile(file);
     return [...program.getSyntacticDiagnostics(source), ...program.getSemanticDiagnostics(source)].map(
