@@ -1,16 +1,21 @@
-import { HeldError, KeyReusedError, RecordUnsupportedError } from '../idempotency.errors';
+import {
+  HeldError,
+  KeyReusedError,
+  RecordUnsupportedError,
+  type IdempotencyError,
+} from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
 import type { IdempotencyRecord, Outcome } from '../storage/storage';
 import type { RequestPlan } from './engine-parts';
 import type { Sealing } from './sealing';
 
 /** The outcome to replay, why there is none, or that the first request is still running. */
-export type RecordAnswer = Outcome | HeldError | 'in-progress';
+export type RecordAnswer = Outcome | IdempotencyError | 'in-progress';
 
 /**
  * What a record says to a plan. A request that differs is refused before all else.
  *
- * @throws KeyReusedError, RecordUnsupportedError, RecordUnreadableError (or rejects with it)
+ * @throws RecordUnreadableError (or rejects with it)
  */
 export function answerOf(
   plan: RequestPlan,
@@ -20,7 +25,7 @@ export function answerOf(
   const { fingerprint } = record;
   return fingerprint === plan.fingerprint
     ? read(plan, record, sealing)
-    : compareAcrossReleases(plan, fingerprint).then(() => read(plan, record, sealing));
+    : differenceAcrossReleases(plan, fingerprint).then(refusal => refusal ?? read(plan, record, sealing));
 }
 
 function read({ recordKey }: RequestPlan, record: IdempotencyRecord, sealing: Sealing): RecordAnswer {
@@ -29,12 +34,15 @@ function read({ recordKey }: RequestPlan, record: IdempotencyRecord, sealing: Se
 }
 
 /** A live key must survive an upgrade: a record of another algorithm is compared by that algorithm. */
-async function compareAcrossReleases(plan: RequestPlan, fingerprint: string): Promise<void> {
+async function differenceAcrossReleases(
+  plan: RequestPlan,
+  fingerprint: string,
+): Promise<IdempotencyError | undefined> {
   const comparable = await plan.fingerprintLike(fingerprint);
   if (comparable === undefined) {
-    throw new RecordUnsupportedError(
+    return new RecordUnsupportedError(
       'its fingerprint was taken by an algorithm that this build does not know',
     );
   }
-  if (comparable !== fingerprint) throw new KeyReusedError();
+  return comparable === fingerprint ? undefined : new KeyReusedError();
 }
