@@ -2,6 +2,7 @@ import { OutcomeMemory } from './memory.outcomes';
 import { NONE } from './memory.key-index';
 import { COMPLETED, type Lane, type RowTable } from './memory.rows';
 import { SlabPool } from './memory.slabs';
+import type { Outcome } from './storage';
 
 interface DurationLane extends Lane {
   readonly completed: boolean;
@@ -37,15 +38,28 @@ export class Lanes {
     this.rows.append(row, lane, nowMs + durationMs);
   }
 
-  /** Where the outcomes of this duration are kept. */
-  memoryFor(durationMs: number): OutcomeMemory {
-    return this.#laneOf(durationMs, true).memory;
+  /** The same for a row that is in a lane. */
+  move(row: number, durationMs: number, nowMs: number): void {
+    this.leave(row);
+    this.enter(row, durationMs, nowMs);
+  }
+
+  /**
+   * Completes a row that is in a lane, and moves it to that of its ttl.
+   *
+   * @throws where there is no memory for the outcome; the row is then as it was
+   */
+  complete(row: number, outcome: Outcome, ttlMs: number, nowMs: number): void {
+    const lane = this.#laneOf(ttlMs, true);
+    lane.memory.keep(this.rows, row, outcome);
+    this.leave(row);
+    this.rows.append(row, lane, nowMs + ttlMs);
   }
 
   leave(row: number): void {
     const lane = this.#lanes[this.rows.lane(row)]!;
     this.rows.unlink(row, lane);
-    if (lane.first === NONE) lane.memory.forget();
+    if (lane.completed && lane.first === NONE) lane.memory.forget();
   }
 
   /** Drops a few expired rows of each lane. */

@@ -91,15 +91,16 @@ export class RowTable {
   }
 
   /** A claim that is still to be given a deadline. */
-  add(key: string, token: string, fingerprint: string): number {
+  add(texts: Texts, holdMs: number): number {
     const row = this.#takeNumber();
     const value = row * VALUES;
-    this.#values[value + TEXTS] = { key, token, fingerprint };
+    this.#values[value + TEXTS] = texts;
     this.#values[value + HEADERS] = undefined;
     this.#values[value + SLAB] = undefined;
     // It may ask every row for its key, this one included.
-    this.#index.add(key, row);
+    this.#index.add(texts.key, row);
     this.#numbers[row * NUMBERS + STATE] = CLAIMED;
+    this.#numbers[row * NUMBERS + HOLD] = holdMs;
     return row;
   }
 

@@ -110,15 +110,14 @@ export class MemoryStorage implements IdempotencyStorage {
     const nowMs = this.#options.clock.now();
     const holdMs = claim.onLapse === 'hold' ? expectDuration('ttlMs', claim.ttlMs) : 0;
     const livesMs = expectDuration('leaseMs', claim.leaseMs) + holdMs;
-    let row = this.#find(recordKey, nowMs);
+    const row = this.#find(recordKey, nowMs);
     if (row === NONE) {
-      row = this.#add(recordKey, claim, nowMs);
-    } else {
-      if (!this.#isClaimOf(row, claim.token)) return readRecord(this.#rows, row, nowMs);
-      this.#lanes.leave(row);
+      this.#lanes.enter(this.#add(recordKey, claim, holdMs, nowMs), livesMs, nowMs);
+      return undefined;
     }
+    if (!this.#isClaimOf(row, claim.token)) return readRecord(this.#rows, row, nowMs);
     this.#rows.setHoldMs(row, holdMs);
-    this.#lanes.enter(row, livesMs, nowMs);
+    this.#lanes.move(row, livesMs, nowMs);
     return undefined;
   }
 
@@ -132,8 +131,7 @@ export class MemoryStorage implements IdempotencyStorage {
 
     if ('held' in completion) {
       writeHeld(this.#rows, row, completion);
-      this.#lanes.leave(row);
-      this.#lanes.enter(row, livesMs, nowMs);
+      this.#lanes.move(row, livesMs, nowMs);
     } else {
       this.#keep(row, completion, livesMs, nowMs);
     }
@@ -153,8 +151,7 @@ export class MemoryStorage implements IdempotencyStorage {
     const livesMs = expectDuration('leaseMs', leaseMs);
     const row = this.#find(recordKey, nowMs);
     if (row === NONE || !this.#isClaimOf(row, token)) return false;
-    this.#lanes.leave(row);
-    this.#lanes.enter(row, livesMs + this.#rows.holdMs(row), nowMs);
+    this.#lanes.move(row, livesMs + this.#rows.holdMs(row), nowMs);
     return true;
   }
 
@@ -218,13 +215,13 @@ export class MemoryStorage implements IdempotencyStorage {
     return row === NONE ? 0 : leaseLeftMs(this.#rows, row, nowMs);
   }
 
-  #add(recordKey: string, { token, fingerprint }: ClaimRequest, nowMs: number): number {
+  #add(recordKey: string, { token, fingerprint }: ClaimRequest, holdMs: number, nowMs: number): number {
     const bytes = claimBytes(recordKey, token, fingerprint);
     if (!this.#makeRoom(1, bytes, nowMs)) {
       throw new StorageUnavailableError({ cause: new Error(this.#fullMessage()), isReachable: true });
     }
     this.#bytes += bytes;
-    const row = this.#rows.add(recordKey, token, fingerprint);
+    const row = this.#rows.add({ key: recordKey, token, fingerprint }, holdMs);
     this.#lanes.purge(nowMs, this.#dropRow);
     return row;
   }
@@ -232,10 +229,8 @@ export class MemoryStorage implements IdempotencyStorage {
   #keep(row: number, outcome: Outcome, ttlMs: number, nowMs: number): void {
     const bytes = outcomeBytes(outcome);
     if (!this.#makeRoom(0, bytes, nowMs)) throw this.#doesNotFit();
-    this.#lanes.memoryFor(ttlMs).keep(this.#rows, row, outcome);
+    this.#lanes.complete(row, outcome, ttlMs, nowMs);
     this.#bytes += bytes;
-    this.#lanes.leave(row);
-    this.#lanes.enter(row, ttlMs, nowMs);
   }
 
   /** Drops what has expired, and completed records where that is allowed, until there is room or nothing to drop. */
