@@ -6,6 +6,7 @@ import { fencingTests } from './contract/fencing';
 import { type Specification, Trial, type StorageUnderTest } from './contract/trial';
 import { holdTests } from './contract/holds';
 import { operatorTests } from './contract/operators';
+import { raceTests } from './contract/races';
 import { repeatTests } from './contract/repeats';
 import { resolveTests } from './contract/resolve';
 import { waitTests } from './contract/waits';
@@ -25,12 +26,13 @@ export interface StorageContractOptions {
    * for a few calls of the storage. Minimum 10.
    * @default 1000
    */
-  readonly shortMs?: number;
+  readonly shortMs?: number | undefined;
 }
 
 const SPECIFICATIONS: readonly Specification[] = [
   claimTests,
   fencingTests,
+  raceTests,
   expiryTests,
   bytesTests,
   repeatTests,

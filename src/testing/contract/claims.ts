@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { RECORD_FORMAT } from '../../storage/storage';
-import { assertOutcome, assertRemaining, assertState, LONG_MS, OUTCOME, type Specification } from './trial';
+import { assertOutcome, assertState, LONG_MS, OUTCOME, REACHABLE_STATES, type Specification } from './trial';
 
 const RIVALS = 50;
 
@@ -17,7 +17,10 @@ export const claimTests: Specification = test => {
     await trial.claimed({ leaseMs: trial.shortMs });
     assert.equal(await trial.create(trial.owner), undefined);
     await trial.advance(trial.shortMs);
-    assertState(await trial.create(trial.rival), 'in-progress');
+    const record = await trial.create(trial.rival);
+    assertState(record, 'in-progress');
+    trial.assertLeft(record, LONG_MS - trial.shortMs);
+    assert.equal(record.fingerprint, trial.fingerprint, 'the fingerprint stays');
   });
 
   test('1: the owning token that claims again gives the new onLapse, hold', async trial => {
@@ -46,7 +49,9 @@ export const claimTests: Specification = test => {
     await trial.claimed();
     assert.equal(await trial.storage.release(trial.key, trial.owner), true);
     assert.equal(await trial.create(trial.rival), undefined);
-    assertState(await trial.create(trial.owner), 'in-progress');
+    const record = await trial.create(trial.owner);
+    assertState(record, 'in-progress');
+    assert.equal(record.fingerprint, trial.otherFingerprint);
   });
 
   test('1: a claim that lost leaves the record as it was', async trial => {
@@ -67,8 +72,7 @@ const loserTests: Specification = test => {
     for (const record of [await trial.create(trial.rival), await trial.get()]) {
       assertState(record, 'in-progress');
       assert.equal(record.fingerprint, trial.fingerprint);
-      assertRemaining(record, LONG_MS);
-      assert.ok(record.remainingMs > LONG_MS / 2, 'the time is what is left, not less');
+      trial.assertLeft(record, LONG_MS);
     }
   });
 
@@ -77,8 +81,7 @@ const loserTests: Specification = test => {
     for (const record of [await trial.create(trial.rival), await trial.get()]) {
       assertOutcome(record, OUTCOME);
       assert.equal(record?.fingerprint, trial.fingerprint);
-      assertRemaining(record, 2 * LONG_MS);
-      assert.ok((record?.remainingMs ?? 0) > LONG_MS, 'the ttl is what is left, not the lease');
+      trial.assertLeft(record, 2 * LONG_MS);
     }
   });
 
@@ -90,7 +93,7 @@ const loserTests: Specification = test => {
         assert.equal(record.held, held);
         assert.equal(record.status, undefined);
         assert.equal(record.fingerprint, trial.fingerprint);
-        assertRemaining(record, 2 * LONG_MS);
+        trial.assertLeft(record, 2 * LONG_MS);
       }
     });
   }
@@ -102,12 +105,12 @@ const loserTests: Specification = test => {
     assert.equal(record.status, 502);
   });
 
-  test('6: every record carries the format that it was written in', async trial => {
-    await trial.claimed();
-    assert.equal((await trial.get())?.format, RECORD_FORMAT);
-    await trial.storage.complete(trial.key, trial.owner, { held: 'outcome-unknown' }, LONG_MS);
-    assert.equal((await trial.get())?.format, RECORD_FORMAT);
-    await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS);
-    assert.equal((await trial.get())?.format, RECORD_FORMAT);
-  });
+  for (const [name, reach] of REACHABLE_STATES) {
+    test(`6: a record that is ${name} carries the format that it was written in`, async trial => {
+      await reach(trial);
+      for (const record of [await trial.create(trial.rival), await trial.get()]) {
+        assert.equal(record?.format, RECORD_FORMAT);
+      }
+    });
+  }
 };

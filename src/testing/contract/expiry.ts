@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import {
   assertOutcome,
-  assertRemaining,
   assertState,
   LONG_MS,
   NOT_STORED,
   OUTCOME,
+  REACHABLE_STATES,
   type Specification,
 } from './trial';
 
@@ -57,14 +57,20 @@ export const expiryTests: Specification = test => {
     assert.equal(await trial.create(owner), undefined, 'it may claim anew');
   });
 
-  test('4: what is left becomes less as time passes', async trial => {
-    await trial.claimed();
-    const before = (await trial.get())?.remainingMs ?? 0;
-    await trial.advance(trial.shortMs);
-    assertRemaining(await trial.get(), before - trial.shortMs + 1);
-  });
+  for (const [name, reach] of REACHABLE_STATES) {
+    test(`4: what is left of a record that is ${name} becomes less as time passes`, async trial => {
+      // No whole second.
+      const passedMs = Math.ceil(trial.shortMs / 2);
+      await reach(trial);
+      await trial.advance(passedMs);
+      for (const record of [await trial.create(trial.rival), await trial.get()]) {
+        trial.assertLeft(record, LONG_MS - passedMs);
+      }
+    });
+  }
 
   durationTests(test);
+  ttlTests(test);
 };
 
 const durationTests: Specification = test => {
@@ -74,20 +80,12 @@ const durationTests: Specification = test => {
     await trial.advance(2 * trial.shortMs);
     const record = await trial.get();
     assertState(record, 'in-progress');
-    assertRemaining(record, LONG_MS - trial.shortMs);
+    trial.assertLeft(record, LONG_MS - 2 * trial.shortMs);
   });
 
   test('4: extend sets the lease from now, shorter', async trial => {
     await trial.claimed();
     assert.equal(await trial.storage.extend(trial.key, trial.owner, trial.shortMs), true);
-    await trial.advance(trial.shortMs);
-    assert.equal(await trial.get(), undefined);
-  });
-
-  test('4: the ttl counts from completion, whatever the lease was', async trial => {
-    await trial.claimed({ leaseMs: LONG_MS });
-    await trial.storage.complete(trial.key, trial.owner, OUTCOME, trial.shortMs);
-    assertRemaining(await trial.get(), trial.shortMs);
     await trial.advance(trial.shortMs);
     assert.equal(await trial.get(), undefined);
   });
@@ -98,8 +96,7 @@ const durationTests: Specification = test => {
     await trial.advance(1);
     const record = await trial.get();
     assertOutcome(record, OUTCOME);
-    assertRemaining(record, ttlMs);
-    assert.ok((record?.remainingMs ?? 0) > ttlMs - DAY_MS);
+    trial.assertLeft(record, ttlMs - 1);
   });
 
   test('4: a lease of 30 days with a hold of 30 more', async trial => {
@@ -108,7 +105,51 @@ const durationTests: Specification = test => {
     await trial.advance(1);
     const record = await trial.get();
     assertState(record, 'in-progress');
-    assertRemaining(record, leaseMs);
-    assert.ok(record.remainingMs > leaseMs - DAY_MS);
+    trial.assertLeft(record, leaseMs - 1);
+  });
+};
+
+const ttlTests: Specification = test => {
+  const completions = [
+    ['an outcome', OUTCOME],
+    ['a hold', NOT_STORED],
+  ] as const;
+  for (const [name, completion] of completions) {
+    test(`4: the ttl of ${name} counts from completion, and may end before the lease`, async trial => {
+      const { storage, key, owner, shortMs } = trial;
+      await trial.claimed({ leaseMs: 3 * LONG_MS });
+      await trial.advance(shortMs);
+      assert.equal(await storage.complete(key, owner, completion, shortMs), true);
+      const record = await trial.get();
+      if (trial.isWithin(2 * shortMs)) trial.assertLeft(record, shortMs);
+      await trial.advance(shortMs);
+      assert.equal(await trial.get(), undefined);
+    });
+
+    test(`4: the ttl of ${name} counts from completion, and may outlast the lease`, async trial => {
+      const { storage, key, owner, shortMs } = trial;
+      await trial.claimed({ leaseMs: shortMs });
+      await trial.advance(Math.ceil(shortMs / 2));
+      const isStored = await storage.complete(key, owner, completion, LONG_MS);
+      if (trial.isWithin(shortMs)) assert.equal(isStored, true);
+      await trial.advance(shortMs);
+      if (isStored) trial.assertLeft(await trial.get(), LONG_MS - shortMs);
+    });
+  }
+
+  test('4: the ttl of an outcome counts anew where its key was held, and may end earlier', async trial => {
+    const { storage, key, owner, shortMs } = trial;
+    await trial.held(NOT_STORED, LONG_MS);
+    assert.equal(await storage.complete(key, owner, OUTCOME, shortMs), true);
+    await trial.advance(shortMs);
+    assert.equal(await trial.get(), undefined);
+  });
+
+  test('4: the ttl of an outcome counts anew where its key was held, and may end later', async trial => {
+    const { storage, key, owner, shortMs } = trial;
+    await trial.held(NOT_STORED, LONG_MS);
+    await trial.advance(shortMs);
+    assert.equal(await storage.complete(key, owner, OUTCOME, 2 * LONG_MS), true);
+    trial.assertLeft(await trial.get(), 2 * LONG_MS);
   });
 };
