@@ -56,16 +56,19 @@ export class IdempotencyEngine implements EngineParts {
   /** Unguessable once a process, then counted: a claim costs no random bytes of the kernel. */
   private readonly tokenPrefix = randomBytes(16).toString('base64url');
   private tokens = 0;
-  private drained: Promise<void> | undefined;
+  private draining: Promise<void> | undefined;
+  /** What is left of `shutdownTimeout`. */
+  private drainMs: number;
 
   constructor(
     readonly storage: IdempotencyStorage,
     readonly events: IdempotencyEvents,
-    private readonly settings: Pick<
+    settings: Pick<
       ModuleSettings,
       'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed'
     >,
   ) {
+    this.drainMs = settings.shutdownTimeoutMs;
     this.calls = new StorageCalls(settings.storageTimeoutMs);
     this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed);
     this.waiting = new WaitingRoom(storage, settings.storageTimeoutMs);
@@ -264,10 +267,10 @@ export class IdempotencyEngine implements EngineParts {
     await new Promise(setImmediate);
   }
 
-  /** Waits for running handlers and stores what is not stored yet, at most `shutdownTimeout`. */
+  /** Waits for running handlers and stores what is not stored yet; again, where more has begun. At most `shutdownTimeout` in all. */
   drain(): Promise<void> {
-    this.drained ??= this.waitForRuns();
-    return this.drained;
+    this.draining ??= this.waitForRuns().finally(() => (this.draining = undefined));
+    return this.draining;
   }
 
   /** Leaves nothing behind: no timer, no connection. */
@@ -280,13 +283,15 @@ export class IdempotencyEngine implements EngineParts {
 
   private async waitForRuns(): Promise<void> {
     await this.stopWaiting();
-    const deadline = now() + this.settings.shutdownTimeoutMs;
+    const startedAt = now();
+    const deadline = startedAt + this.drainMs;
     while ((this.heartbeat.size > 0 || this.unstored.size > 0) && now() < deadline) {
       if (this.unstored.size > 0) await this.unstored.flush();
       if (this.heartbeat.size + this.unstored.size > 0) {
         await new Promise(resolve => setTimeout(resolve, DRAIN_INTERVAL_MS));
       }
     }
+    this.drainMs -= now() - startedAt;
   }
 }
 

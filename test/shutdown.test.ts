@@ -1,6 +1,10 @@
-import { MemoryStorage } from '../src';
+import { Module, type INestApplicationContext, type OnApplicationShutdown } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Transport, type MicroserviceOptions } from '@nestjs/microservices';
+import { IdempotencyModule, IdempotencyService, MemoryStorage } from '../src';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS } from './support/apps';
+import { around } from './support/apps.storage';
 import { FaultyRedis } from './support/faulty-redis';
 import { describeOwnRedis } from './support/redis';
 import { ask, brief, eventually, Ledger, startWork } from './support/work';
@@ -44,6 +48,76 @@ it.each(PLATFORMS)(
     expect(stored).toBe(true);
   },
 );
+
+describe('A process without an HTTP server that ends', () => {
+  let steps: string[];
+  let gate: Gate;
+  let onClient: () => void;
+
+  function worker() {
+    steps = [];
+    onClient = () => undefined;
+    gate = new Gate();
+    const storage = around(new MemoryStorage(), {
+      complete: call => {
+        steps.push('stored');
+        return call();
+      },
+    });
+
+    @Module({ imports: [IdempotencyModule.forRoot({ storage, scope: false })] })
+    class WorkerModule implements OnApplicationShutdown {
+      onApplicationShutdown() {
+        steps.push('client closed');
+        onClient();
+      }
+    }
+    return WorkerModule;
+  }
+
+  const context = () => NestFactory.createApplicationContext(worker(), { logger: false });
+  const microservice = async () => {
+    const options = { transport: Transport.TCP, options: { port: 0 }, logger: false } as const;
+    const app = await NestFactory.createMicroservice<MicroserviceOptions>(worker(), options);
+    await app.listen();
+    return app;
+  };
+
+  it.each<[string, () => Promise<INestApplicationContext>]>([
+    ['an application context', context],
+    ['a microservice', microservice],
+  ])('stores what runs before hooks of the application close its Redis client: %s', async (_kind, start) => {
+    const app = await start();
+    const run = app.get(IdempotencyService).run({ operation: 'job', key: 'k' }, () => gate.pass());
+    await gate.reached();
+    const closed = app.close();
+    await new Promise(resolve => setTimeout(resolve, 50));
+    gate.open();
+
+    await Promise.all([run, closed]);
+    expect(steps).toEqual(['stored', 'client closed']);
+  });
+
+  it('stores what begins after that too, where its storage is still open', async () => {
+    const app = await context();
+    let late: Promise<unknown> | undefined;
+    onClient = () => {
+      late = app.get(IdempotencyService).run({ operation: 'job', key: 'late' }, () => gate.pass());
+    };
+    const closed = app.close();
+    await gate.reached();
+    setTimeout(() => gate.open(), 50);
+    await closed;
+    expect(steps).toEqual(['client closed', 'stored']);
+    await late;
+  });
+
+  it('does not wait where nothing runs', async () => {
+    const app = await context();
+    await app.close();
+    expect(steps).toEqual(['client closed']);
+  });
+});
 
 describeOwnRedis('An application that ends', () => {
   const ledger = new Ledger();

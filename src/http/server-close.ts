@@ -2,6 +2,11 @@ interface ClosingAdapter {
   close(): unknown;
 }
 
+/** Application contexts and microservices have no HTTP adapter. */
+export function hasServer(adapter: ClosingAdapter | undefined): adapter is ClosingAdapter {
+  return typeof adapter?.close === 'function';
+}
+
 /**
  * Calls back once the server has closed, and lets Nest wait for it. Nest's own hook of that moment, `onApplicationShutdown()`,
  * comes last to a global module: after those of applications, in which they close their Redis clients.
@@ -10,7 +15,7 @@ export function whenServerHasClosed(
   adapter: ClosingAdapter | undefined,
   callback: () => Promise<void>,
 ): void {
-  if (typeof adapter?.close !== 'function') return;
+  if (!hasServer(adapter)) return;
   const close = adapter.close.bind(adapter);
   adapter.close = async () => {
     await close();
