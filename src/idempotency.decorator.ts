@@ -14,13 +14,19 @@ import { definedOptions, validateRouteOptions } from './idempotency.settings';
  * it sees what they parsed.
  *
  * @param overrides options for this route; see `IdempotencyRouteOptions`
- * @throws IdempotencyConfigurationError at once, where an option is wrong
+ * @throws IdempotencyConfigurationError at once, where an option is wrong, or the class has no such handler
  */
 export function Idempotent(overrides: IdempotencyRouteOptions = {}): MethodDecorator & ClassDecorator {
   validateRouteOptions(overrides);
   return (target: object, name?: string | symbol, descriptor?: PropertyDescriptor) => {
-    if (descriptor === undefined) bindClass(target as ControllerClass, overrides);
-    else bindHandler(target, name as string | symbol, descriptor, overrides);
+    if (name === undefined) bindClass(target as ControllerClass, overrides);
+    else
+      bindHandler(
+        target,
+        name,
+        methodOf('@Idempotent()', 'a method or a class', name, descriptor),
+        overrides,
+      );
   };
 }
 
@@ -35,27 +41,41 @@ export function NotIdempotent(reason: string): MethodDecorator {
       'Expected `@NotIdempotent()` to be given the reason why repeating is harmless, got nothing.',
     );
   }
-  return (_target, _name, descriptor: PropertyDescriptor) => {
-    Reflect.defineMetadata(NOT_IDEMPOTENT_METADATA, reason, descriptor.value as object);
+  return (_target, name, descriptor?: PropertyDescriptor) => {
+    const { value } = methodOf('@NotIdempotent()', 'a method', name, descriptor);
+    Reflect.defineMetadata(NOT_IDEMPOTENT_METADATA, reason, value);
   };
 }
 
 interface ControllerClass {
+  readonly name: string;
   readonly prototype: object;
+}
+
+interface MethodDescriptor extends PropertyDescriptor {
+  value: object;
+}
+
+/** Types do not keep a decorator off an accessor, nor JavaScript one off a property. */
+function methodOf(
+  decorator: string,
+  places: string,
+  name: string | symbol,
+  descriptor: PropertyDescriptor | undefined,
+): MethodDescriptor {
+  if (typeof descriptor?.value === 'function') return descriptor as MethodDescriptor;
+  throw new IdempotencyConfigurationError(
+    `Expected \`${decorator}\` to stand on ${places}, got ${String(name)}, which is no method.`,
+  );
 }
 
 function bindHandler(
   target: object,
   name: string | symbol,
-  descriptor: PropertyDescriptor,
+  descriptor: MethodDescriptor,
   overrides: IdempotencyRouteOptions,
 ): void {
-  const handler: unknown = descriptor.value;
-  if (typeof handler !== 'function') {
-    throw new IdempotencyConfigurationError(
-      `Expected \`@Idempotent()\` to stand on a method or a class, got ${String(name)}, which is neither.`,
-    );
-  }
+  const { value: handler } = descriptor;
   const earlier = Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
   const merged = Object.freeze({ ...definedOptions(overrides), ...earlier });
   Reflect.defineMetadata(IDEMPOTENT_METADATA, merged, handler);
@@ -66,13 +86,20 @@ function bindHandler(
 
 function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptions): void {
   const { prototype } = controller;
-  for (const name of Reflect.ownKeys(prototype)) {
-    const descriptor = Object.getOwnPropertyDescriptor(prototype, name);
-    const handler: unknown = descriptor?.value;
-    if (descriptor === undefined || typeof handler !== 'function') continue;
-    const isMarked = Reflect.hasMetadata(IDEMPOTENT_METADATA, handler);
-    if ((isUnsafe(handler) || isMarked) && !Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) {
-      bindHandler(prototype, name, descriptor, overrides);
-    }
-  }
+  const decided = Reflect.ownKeys(prototype).filter(name => bindOrExempt(prototype, name, overrides));
+  if (decided.length > 0) return;
+  throw new IdempotencyConfigurationError(
+    `Expected a class with \`@Idempotent()\` to have a POST, PUT, PATCH or DELETE handler of its own, got ${controller.name} without any, so nothing would be protected. Place \`@Idempotent()\` on its methods: message handlers, mutations and handlers of \`@All()\` are marked one by one, inherited ones where they are declared.`,
+  );
+}
+
+/** `false`: a class does not speak for this member. */
+function bindOrExempt(prototype: object, name: string | symbol, overrides: IdempotencyRouteOptions): boolean {
+  const descriptor = Object.getOwnPropertyDescriptor(prototype, name);
+  const handler: unknown = descriptor?.value;
+  if (typeof handler !== 'function') return false;
+  if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return true;
+  const isBound = isUnsafe(handler) || Reflect.hasMetadata(IDEMPOTENT_METADATA, handler);
+  if (isBound) bindHandler(prototype, name, descriptor as MethodDescriptor, overrides);
+  return isBound;
 }

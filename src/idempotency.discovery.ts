@@ -40,17 +40,6 @@ export function handlerOf({ prototype }: Controller, name: string): Handler | un
   return typeof value === 'function' ? (value as Handler) : undefined;
 }
 
-/** How events, logs and webhook records name a handler: `POST /payments`, `message orders.paid`, `Mutation pay`. */
-export function routeName(controller: Controller, handler: Handler, name: string): string {
-  const pattern: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
-  if (pattern !== undefined) return `message ${patternText(pattern)}`;
-  const resolver: unknown = Reflect.getMetadata(NEST_METADATA.resolverType, handler);
-  if (typeof resolver === 'string') return `${resolver} ${name}`;
-  const method = RequestMethod[Reflect.getMetadata(NEST_METADATA.method, handler) as RequestMethod] ?? '';
-  const path = [firstPath(controller), firstPath(handler)].filter(part => part !== '').join('/');
-  return `${method} /${path}`;
-}
-
 const UNSAFE_METHODS: readonly unknown[] = [
   RequestMethod.POST,
   RequestMethod.PUT,
@@ -64,16 +53,4 @@ const UNSAFE_METHODS: readonly unknown[] = [
  */
 export function isUnsafe(handler: object): boolean {
   return UNSAFE_METHODS.includes(Reflect.getMetadata(NEST_METADATA.method, handler));
-}
-
-/** Nest keeps patterns in an array. */
-function patternText(pattern: unknown): string {
-  const first: unknown = Array.isArray(pattern) ? pattern[0] : pattern;
-  return typeof first === 'string' ? first : JSON.stringify(first);
-}
-
-function firstPath(target: object): string {
-  const path: unknown = Reflect.getMetadata(NEST_METADATA.path, target);
-  const first: unknown = Array.isArray(path) ? path[0] : path;
-  return typeof first === 'string' ? first.replace(/^\/+|\/+$/g, '') : '';
 }

@@ -16,9 +16,15 @@ export const NEST_METADATA = {
   interceptors: '__interceptors__',
   sse: '__sse__',
   headers: '__headers__',
+  modulePath: '__module_path__',
+  version: '__version__',
+  host: 'host',
   pattern: 'microservices:pattern',
+  handlerType: 'microservices:handler_type',
+  transport: 'microservices:transport',
   injected: 'self:paramtypes',
   resolverType: 'graphql:resolver_type',
+  resolverName: 'graphql:resolver_name',
 } as const;
 
 /** Kinds of parameters in Nest's route arguments that give a handler the response. */

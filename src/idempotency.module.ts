@@ -7,10 +7,11 @@ import {
   type DynamicModule,
   type OnApplicationShutdown,
   type OnModuleInit,
+  type Provider,
 } from '@nestjs/common';
 import { HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { addReplayHook } from './http/fastify-hook';
-import { whenServerHasClosed } from './http/server-close';
+import { hasServer, whenServerHasClosed } from './http/server-close';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
@@ -29,7 +30,7 @@ import type { IdempotencyStorage } from './storage/storage';
 const builder = new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'isGlobal'>>()
   .setClassMethodName('forRoot')
   .setFactoryMethodName('createIdempotencyOptions')
-  .setExtras<{ isGlobal?: boolean }>({ isGlobal: true }, (definition, { isGlobal }) => ({
+  .setExtras<{ isGlobal?: boolean | undefined }>({ isGlobal: true }, (definition, { isGlobal }) => ({
     ...definition,
     global: isGlobal ?? true,
   }))
@@ -93,7 +94,9 @@ export class IdempotencyModule
         'Expected forRootAsync() to be given `useFactory`, `useClass` or `useExisting`, got none of them.',
       );
     }
-    return super.forRootAsync(options);
+    const definition = super.forRootAsync(options);
+    if (options.useFactory !== undefined) return definition;
+    return { ...definition, providers: definition.providers?.map(withCheckedFactory) };
   }
 
   async onModuleInit(): Promise<void> {
@@ -103,9 +106,13 @@ export class IdempotencyModule
     await this.engine.storage.verify?.();
   }
 
-  /** Before the server closes: it would wait for those who wait. */
+  /**
+   * Before the server closes: it would wait for those who wait. Where there is none, as in a worker, hooks of applications come next,
+   * in which they close their Redis clients.
+   */
   async beforeApplicationShutdown(): Promise<void> {
     await this.engine.stopWaiting();
+    if (!hasServer(this.adapterHost.httpAdapter)) await this.engine.drain();
   }
 
   async onApplicationShutdown(): Promise<void> {
@@ -117,6 +124,22 @@ export class IdempotencyModule
 function checkIsGlobal(options: { readonly isGlobal?: unknown }): void {
   if (typeof options !== 'object' || options === null) throw failure('options', 'an object', options);
   boolean('isGlobal', options.isGlobal);
+}
+
+/** Nest calls the method of `useClass` or `useExisting` without asking whether it is there. */
+function withCheckedFactory(provider: Provider): Provider {
+  if (!('useFactory' in provider) || provider.provide !== MODULE_OPTIONS_TOKEN) return provider;
+  return {
+    ...provider,
+    useFactory: (factory: object) => {
+      if (typeof Reflect.get(factory, 'createIdempotencyOptions') !== 'function') {
+        throw new IdempotencyConfigurationError(
+          `Expected ${factory.constructor.name} to have a method createIdempotencyOptions(), got none: forRootAsync() takes the options from it.`,
+        );
+      }
+      return provider.useFactory(factory) as unknown;
+    },
+  };
 }
 
 function storageOf({ storage, enabled }: ModuleSettings): IdempotencyStorage {

@@ -1,4 +1,4 @@
-import { Inject, Injectable, Logger } from '@nestjs/common';
+import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/answer';
 import { HttpPlanner } from './http/plan';
@@ -8,7 +8,6 @@ import {
   isUnsafe,
   overridesOf,
   ownerOf,
-  routeName,
   type Controller,
   type Handler,
 } from './idempotency.discovery';
@@ -23,13 +22,20 @@ import {
 import { injectsLease } from './idempotency.lease';
 import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
+import {
+  refuseSharedEvents,
+  refuseSharedRoutes,
+  routeName,
+  type NamedHandler,
+  type Served,
+} from './idempotency.route-names';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { trackHandler } from './idempotency.tracking';
 
 /** A marked handler, with all that can be known of it before the first request. */
 export interface Route {
-  /** `POST /payments`; the same after a rename of the class, so that webhook keys survive it. */
+  /** `POST /v1/payments`; the same after a rename of the class, so that webhook keys survive it. */
   readonly name: string;
   readonly settings: RouteSettings;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
@@ -45,8 +51,10 @@ export interface Route {
  * protected. Runs before Nest builds its routes.
  */
 @Injectable()
-export class IdempotencyRoutes {
+export class IdempotencyRoutes implements OnModuleInit {
   private readonly logger = new Logger('Idempotency');
+  private readonly served: Served;
+  private readonly marked: Omit<NamedHandler, 'routeName'>[] = [];
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
   /** Controllers whose own interceptor a test has overridden: a global one must not protect them either. */
   private readonly overridden = new Set<unknown>();
@@ -56,6 +64,7 @@ export class IdempotencyRoutes {
     @Inject(ApplicationConfig) private readonly config: ApplicationConfig,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
+    this.served = { modules, config };
     for (const module of modules.values()) {
       const overridden = isOverridden(module.injectables);
       for (const { metatype } of [...module.controllers.values(), ...module.providers.values()]) {
@@ -65,6 +74,13 @@ export class IdempotencyRoutes {
       }
     }
     this.requireScope();
+    refuseSharedEvents(this.withKeyFunction());
+  }
+
+  /** What `RouterModule` and `enableVersioning()` put before paths is set after this was made, and known before the first request. */
+  onModuleInit(): void {
+    for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
+    refuseSharedRoutes(this.withKeyFunction(), this.served);
   }
 
   /** The route of a handler, or `undefined` where it is not marked. */
@@ -81,6 +97,13 @@ export class IdempotencyRoutes {
       this.config.getGlobalInterceptors().length > 0 ||
       this.config.getGlobalRequestInterceptors().length > 0
     );
+  }
+
+  private withKeyFunction(): NamedHandler[] {
+    return this.marked.flatMap(marked => {
+      const route = this.find(marked.controller, marked.handler);
+      return route?.settings.key === undefined ? [] : [{ ...marked, routeName: route.name }];
+    });
   }
 
   private explore(controller: Controller): void {
@@ -103,6 +126,7 @@ export class IdempotencyRoutes {
       const handler = handlerOf(controller, name) ?? declared;
       const route = this.resolve(controller, handler, name);
       if (route === undefined) continue;
+      this.marked.push({ controller, handler, name });
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
       else requireValueLevel(`${controller.name}.${name}`, handler, route);
     }
@@ -113,7 +137,7 @@ export class IdempotencyRoutes {
     const overrides = overridesOf(handler);
     if (overrides === undefined) return undefined;
     const settings = this.settingsOf(controller, name, overrides);
-    const at = routeName(controller, handler, name);
+    const at = routeName(controller, handler, name, this.served);
     const route: Route = Object.freeze({
       name: at,
       settings,

@@ -1,4 +1,5 @@
 import {
+  All,
   applyDecorators,
   Body,
   Controller,
@@ -23,6 +24,7 @@ import {
   type Type,
 } from '@nestjs/common';
 import { Reflector, REQUEST } from '@nestjs/core';
+import { MessagePattern } from '@nestjs/microservices';
 import {
   IdempotencyConfigurationError,
   IdempotencyLease,
@@ -138,11 +140,46 @@ describe('@Idempotent() as a decorator', () => {
     });
   });
 
-  it('is refused on a getter, and on a class member that is no method', () => {
-    const descriptor = { get: () => 'x', configurable: true };
-    expect(() => Idempotent()({}, 'total', descriptor)).toThrow(
-      'Expected `@Idempotent()` to stand on a method or a class, got total, which is neither.',
+  it.each([
+    ['a getter', { get: () => 'x', configurable: true }],
+    ['a property', undefined],
+  ])('is refused on a class member that is no method: %s', (_what, descriptor) => {
+    expect(() => Idempotent()({}, 'total', descriptor as PropertyDescriptor)).toThrow(
+      'Expected `@Idempotent()` to stand on a method or a class, got total, which is no method.',
     );
+    expect(() => NotIdempotent('reads')({}, 'total', descriptor as PropertyDescriptor)).toThrow(
+      'Expected `@NotIdempotent()` to stand on a method, got total, which is no method.',
+    );
+  });
+
+  it('is refused on a class of which it would bind nothing', () => {
+    class Base {
+      @Post()
+      create() {}
+    }
+    class Consumer extends Base {
+      @MessagePattern('paid')
+      paid() {}
+
+      @Get()
+      read() {}
+
+      @All('any')
+      any() {}
+    }
+    expect(() => Idempotent()(Consumer)).toThrow(IdempotencyConfigurationError);
+    expect(() => Idempotent()(Consumer)).toThrow(
+      'Expected a class with `@Idempotent()` to have a POST, PUT, PATCH or DELETE handler of its own, got Consumer without any, so nothing would be protected. Place `@Idempotent()` on its methods',
+    );
+  });
+
+  it('is taken on a class whose handlers are all exempt', () => {
+    class Sessions {
+      @Post()
+      @NotIdempotent('a second session does no harm')
+      open() {}
+    }
+    expect(() => Idempotent()(Sessions)).not.toThrow();
   });
 
   it('is refused at once where an option is wrong', () => {

@@ -74,6 +74,22 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       expect(retry.header('x-replayed')).toBe('true');
     });
 
+    it.each(['useClass', 'useExisting'] as const)('says what a class of %s lacks', async form => {
+      @Injectable()
+      class Unready {}
+      @Module({ providers: [Unready], exports: [Unready] })
+      class UnreadyModule {}
+      const module = IdempotencyModule.forRootAsync({
+        imports: [UnreadyModule],
+        [form]: Unready as typeof Config,
+      });
+      const refused = startWith(module);
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(
+        'Expected Unready to have a method createIdempotencyOptions(), got none',
+      );
+    });
+
     it('validates what the factory gives', async () => {
       const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ttl: -1 }) });
       await expect(startWith(module)).rejects.toThrow('Expected `ttl` to be');
@@ -319,6 +335,11 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
     const open = process.getActiveResourcesInfo().filter(resource => resource !== 'Timeout');
     expect(open.length).toBeLessThanOrEqual(before);
   });
+});
+
+it('RedisStorage does not tell the URL that it is given instead of a client', () => {
+  const create = () => new RedisStorage({ client: 'redis://user:hunter2@host' as never });
+  expect(create).toThrow(/^Expected `client` to be an ioredis client or Cluster .*, got a text$/);
 });
 
 it('RedisStorage is refused without a client', () => {

@@ -1,20 +1,13 @@
 import { RequestMethod, type INestApplicationContext } from '@nestjs/common';
-import { ModulesContainer } from '@nestjs/core';
-import { handlerNames, handlerOf, overridesOf, routeName, type Controller } from '../idempotency.discovery';
+import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
+import { handlerNames, handlerOf, isUnsafe, overridesOf, type Controller } from '../idempotency.discovery';
 import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../idempotency.metadata';
+import { routeName, type Served } from '../idempotency.route-names';
 import { failure } from '../idempotency.validation';
-
-const UNSAFE: readonly unknown[] = [
-  RequestMethod.POST,
-  RequestMethod.PUT,
-  RequestMethod.PATCH,
-  RequestMethod.DELETE,
-  RequestMethod.ALL,
-];
 
 export interface CoverageOptions {
   /** Routes that need no decision, as the message names them (`POST /login`), or patterns of such names. */
-  readonly exempt?: readonly (string | RegExp)[];
+  readonly exempt?: readonly (string | RegExp)[] | undefined;
 }
 
 /**
@@ -44,21 +37,26 @@ const isArray: (value: unknown) => boolean = Array.isArray;
 
 function undecidedRoutes(app: INestApplicationContext): { route: string; handler: string }[] {
   const routes = new Map<string, string>();
-  for (const module of app.get(ModulesContainer).values()) {
+  const served = { modules: app.get(ModulesContainer), config: app.get(ApplicationConfig) };
+  for (const module of served.modules.values()) {
     for (const { metatype } of module.controllers.values()) {
-      if (metatype) collect(metatype, routes);
+      if (metatype) collect(metatype, routes, served);
     }
   }
   return [...routes].map(([handler, route]) => ({ handler, route }));
 }
 
-function collect(controller: Controller, routes: Map<string, string>): void {
+function collect(controller: Controller, routes: Map<string, string>, served: Served): void {
   for (const name of handlerNames(controller.prototype)) {
     const handler = handlerOf(controller, name);
-    if (handler === undefined || !UNSAFE.includes(Reflect.getMetadata(NEST_METADATA.method, handler)))
-      continue;
+    if (handler === undefined || !mayChangeSomething(handler)) continue;
     const isDecided =
       overridesOf(handler) !== undefined || Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler, name));
+    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler, name, served));
   }
+}
+
+/** `@All()` serves unsafe methods among others. */
+function mayChangeSomething(handler: object): boolean {
+  return isUnsafe(handler) || Reflect.getMetadata(NEST_METADATA.method, handler) === RequestMethod.ALL;
 }
