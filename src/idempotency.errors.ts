@@ -100,11 +100,22 @@ export class IdempotencyError extends HttpException {
     return this;
   }
 
+  /** What GraphQL servers add to the error of an answer, where clients decide by `code`. */
+  get extensions(): { readonly code: IdempotencyErrorCode; readonly retryAfterSeconds?: number } {
+    const { code, retryAfterSeconds } = this;
+    return retryAfterSeconds === undefined ? { code } : { code, retryAfterSeconds };
+  }
+
   override getResponse():
     IdempotencyProblem | { statusCode: number; message: string; error: string; code: string } {
     if (this.format === 'problem') return super.getResponse() as IdempotencyProblem;
     return { statusCode: this.getStatus(), message: this.detail, error: this.title, code: this.code };
   }
+}
+
+/** Said to callers without HTTP too, who see no `Retry-After`. */
+function sendAgain(seconds: number): string {
+  return `Send the same request again after ${seconds} ${seconds === 1 ? 'second' : 'seconds'}.`;
 }
 
 /** Gives a refusal the stack of its caller, where that is the application's code. */
@@ -153,8 +164,7 @@ export class InProgressError extends IdempotencyError {
       code: 'in-progress',
       status: 409,
       title: 'A request with this idempotency key is in progress',
-      detail:
-        'The first request has not finished. Send the same request again after the time in Retry-After.',
+      detail: `The first request has not finished. ${sendAgain(retryAfterSeconds)}`,
       retryAfterSeconds,
     });
   }
@@ -197,9 +207,15 @@ export class BodyUnreadableError extends IdempotencyError {
   }
 }
 
-/** 503: the storage cannot be reached, or is full. The handler did not run. */
+/**
+ * 503: the storage cannot be reached, is full, or failed. The handler did not begin, unless it is thrown by `effectBegins()`: then the
+ * effect must not begin. Operators get it from methods of `IdempotencyService`.
+ */
 export class StorageUnavailableError extends IdempotencyError {
-  /** `true`: the storage answers, and has no room for this claim, which was surely not made. */
+  /**
+   * `true`: the storage answers, so `whenStorageFails: 'execute'` does not apply. A storage that throws it from `create` says by it
+   * that it has surely made no claim.
+   */
   readonly isReachable: boolean;
 
   constructor(
@@ -209,12 +225,13 @@ export class StorageUnavailableError extends IdempotencyError {
       readonly isReachable?: boolean;
     } = {},
   ) {
+    const retryAfterSeconds = options.retryAfterSeconds ?? 1;
     super({
       code: 'storage-unavailable',
       status: 503,
       title: 'The idempotency storage is unavailable',
-      detail: 'The request was not processed. Send it again after the time in Retry-After.',
-      retryAfterSeconds: options.retryAfterSeconds ?? 1,
+      detail: `The request was not completed. ${sendAgain(retryAfterSeconds)}`,
+      retryAfterSeconds,
       cause: options.cause,
     });
     this.isReachable = options.isReachable ?? false;
@@ -241,7 +258,7 @@ export class RecordUnsupportedError extends IdempotencyError {
       code: 'record-unsupported',
       status: 503,
       title: 'The stored record is of another release',
-      detail: `The request was not processed: ${reason}. Send it again after the time in Retry-After.`,
+      detail: `The request was not processed: ${reason}. ${sendAgain(1)}`,
       retryAfterSeconds: 1,
     });
   }
@@ -254,8 +271,7 @@ export class ShuttingDownError extends IdempotencyError {
       code: 'shutting-down',
       status: 503,
       title: 'The server is shutting down',
-      detail:
-        'The first request with this key has not finished. Send the same request again after the time in Retry-After.',
+      detail: `The first request with this key has not finished. ${sendAgain(1)}`,
       retryAfterSeconds: 1,
     });
   }
@@ -268,8 +284,7 @@ export class LeaseLostError extends IdempotencyError {
       code: 'lease-lost',
       status: 503,
       title: 'The lease of this idempotency key has ended',
-      detail:
-        'Another request may own the key by now. Send the same request again after the time in Retry-After.',
+      detail: `Another request may own the key by now. ${sendAgain(1)}`,
       retryAfterSeconds: 1,
     });
   }
@@ -300,7 +315,10 @@ export class RequestFunctionError extends IdempotencyError {
   }
 }
 
-/** A configuration that cannot work. Thrown while the application starts, never while it serves. */
+/**
+ * Something that the application wrote cannot work. Options and decorators throw it while the application starts; methods of
+ * `IdempotencyService` throw it where what they are given is wrong.
+ */
 export class IdempotencyConfigurationError extends Error {
   constructor(message: string) {
     super(message);

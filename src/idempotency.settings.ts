@@ -250,24 +250,33 @@ function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): Sealin
     const got = new expected.Shown(encryption === null ? 'null' : typeof encryption);
     throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
   }
+  expected.knownOptions(encryption, ['keys', 'acceptUnsealed'], 'encryption');
   expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
-  const ids = new Set<unknown>();
-  return encryption.keys.map((entry: Partial<EncryptionKey> | null) => {
-    const { id, key } = entry ?? {};
-    if (typeof id !== 'string' || !/^[!-~]{1,64}$/.test(id) || ids.has(id)) {
-      const expectation = 'keys with ids of 1 to 64 printable characters, each once';
-      throw expected.failure('encryption.keys', expectation, typeof id === 'string' ? id : typeof id);
-    }
+  const ids = new Set<string>();
+  return encryption.keys.map((entry: Partial<EncryptionKey> | null, index) => {
+    const at = `encryption.keys[${index}]`;
+    const id = newKeyId(at, entry?.id, ids);
     ids.add(id);
-    return { id, key: createSecretKey(aes256Key(id, key)) };
+    return { id, key: createSecretKey(aes256Key(at, entry?.key)) };
   });
 }
 
-function aes256Key(id: string, key: unknown): Uint8Array {
+/** Where id and key are mixed up, the id is the key: the message tells neither. */
+function newKeyId(at: string, id: unknown, others: ReadonlySet<string>): string {
+  const isId = typeof id === 'string' && /^[!-~]{1,64}$/.test(id);
+  if (isId && !others.has(id)) return id;
+  throw expected.failure(
+    at,
+    'a key with an `id` of its own, of 1 to 64 printable characters',
+    new expected.Shown(isId ? 'the `id` of another one' : `${sizeOf(id)} as its \`id\``),
+  );
+}
+
+function aes256Key(at: string, key: unknown): Uint8Array {
   const bytes = typeof key === 'string' ? decodeKey(key) : key;
   if (!(bytes instanceof Uint8Array) || bytes.length !== 32) {
     throw new IdempotencyConfigurationError(
-      `Expected the key of id '${id}' in \`encryption.keys\` to be 32 bytes, or their base64 or hex text, got ${sizeOf(key)}. Make one with: openssl rand -base64 32`,
+      `Expected the \`key\` of \`${at}\` to be 32 bytes, or their base64 or hex text, got ${sizeOf(key)}. Make one with: openssl rand -base64 32`,
     );
   }
   return bytes;
@@ -276,7 +285,7 @@ function aes256Key(id: string, key: unknown): Uint8Array {
 /** The key itself must not reach a log. */
 function sizeOf(key: unknown): string {
   if (typeof key === 'string') return key === '' ? 'an empty text' : `a text of ${key.length} characters`;
-  return key instanceof Uint8Array ? `${key.length} bytes` : typeof key;
+  return key instanceof Uint8Array ? `${key.length} bytes` : key === undefined ? 'nothing' : typeof key;
 }
 
 /** Strict: Node's decoder skips what it does not know, so a mangled text could pass for a weaker key. */

@@ -57,6 +57,7 @@ export function rejectOrWait(option: string, value: unknown): void {
   if (value === undefined || value === 'reject') return;
   const wait = typeof value === 'object' && value !== null && 'wait' in value ? value.wait : undefined;
   if (durationMs(wait) === undefined) throw failure(option, "'reject' or { wait: '5s' }", value);
+  knownOptions(value, ['wait'], option);
 }
 
 /** Field names are tokens (RFC 9110, 5.6.2). */

@@ -130,6 +130,11 @@ describe('RPC messages', () => {
   });
 });
 
+interface GraphqlError {
+  readonly message: string;
+  readonly extensions?: { readonly code?: string };
+}
+
 describe('GraphQL mutations', () => {
   let runs = 0;
 
@@ -180,6 +185,17 @@ describe('GraphQL mutations', () => {
     }
   }
 
+  @Resolver()
+  class RefundsResolver {
+    @Mutation(() => Int, { name: 'refund' })
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+    })
+    pay(): number {
+      return -1;
+    }
+  }
+
   @Module({
     imports: [
       IdempotencyModule.forRoot({ scope: false }),
@@ -190,7 +206,7 @@ describe('GraphQL mutations', () => {
         context: (req: unknown) => ({ req }),
       }),
     ],
-    providers: [PaymentsResolver],
+    providers: [PaymentsResolver, RefundsResolver],
   })
   class ApiModule {}
 
@@ -212,7 +228,7 @@ describe('GraphQL mutations', () => {
       headers: { 'idempotency-key': key },
       payload: { query: text },
     });
-    return response.json<{ data?: Record<string, unknown> | null; errors?: { message: string }[] }>();
+    return response.json<{ data?: Record<string, unknown> | null; errors?: GraphqlError[] }>();
   }
 
   it('does the work once and answers the retry as the first', async () => {
@@ -226,6 +242,7 @@ describe('GraphQL mutations', () => {
     await query('mutation { pay(amount: 5) { id } }', 'g2');
     const other = await query('mutation { pay(amount: 6) { id } }', 'g2');
     expect(other.errors?.[0]?.message).toContain('Idempotency key was used for another request');
+    expect(other.errors?.[0]?.extensions).toEqual({ code: 'key-reused' });
     expect(runs).toBe(1);
   });
 
@@ -236,6 +253,11 @@ describe('GraphQL mutations', () => {
     expect(first).toEqual({ data: { settle: { at: '2026-11-21T08:30:00.000Z', by } } });
     expect(await query(text, 'g3')).toEqual(first);
     expect(runs).toBe(1);
+  });
+
+  it('keeps keys apart of two that methods of one name serve', async () => {
+    await query('mutation { pay(amount: 5) { id } }', 'g4');
+    expect(await query('mutation { refund }', 'g4')).toEqual({ data: { refund: -1 } });
   });
 
   it('needs a key, and leaves queries alone', async () => {

@@ -457,8 +457,16 @@ describe('each class of error', () => {
       expect(error.getResponse()).toMatchObject({ status, code, type: PROBLEM_TYPE_BASE + code });
       expect(error.message).toBe(`${error.title}. ${error.detail}`);
       expect(error.detail).toMatch(/\.$/);
+      expect(error.extensions).toEqual(
+        retryAfterSeconds === undefined ? { code } : { code, retryAfterSeconds },
+      );
     },
   );
+
+  it('says when to come back without the header of an answer', () => {
+    expect(new InProgressError(3).detail).toContain('Send the same request again after 3 seconds.');
+    for (const [{ detail }] of ERRORS) expect(detail).not.toContain('Retry-After');
+  });
 
   it('is explained on the page that its type names', () => {
     const page = join(__dirname, '../docs/errors.md');

@@ -3,6 +3,7 @@ import { NestFactory } from '@nestjs/core';
 import { Redis } from 'ioredis';
 import { randomUUID } from 'node:crypto';
 import {
+  IdempotencyConfigurationError,
   IdempotencyModule,
   IdempotencyService,
   Idempotent,
@@ -10,6 +11,7 @@ import {
   RedisStorage,
   type IdempotencyStorage,
   type RecordName,
+  type ResolvedOutcome,
 } from '../src';
 import { describeRedis, redisUrl } from './support/redis';
 
@@ -120,6 +122,59 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     }
   });
 
+  it('give numbers as headers, as Node takes them', async () => {
+    await pay(`${KEY}-numbers`);
+    const resolution = { status: 201, headers: { 'Retry-Count': 1, 'X-Two': [1, 'b'] }, body: { id: 7 } };
+    expect(await service.resolve(name(`${KEY}-numbers`), resolution)).toBe(true);
+    const { headers } = await fetch(`${await app.getUrl()}/pay`, {
+      method: 'POST',
+      headers: { 'idempotency-key': `${KEY}-numbers` },
+    });
+    expect([headers.get('retry-count'), headers.get('x-two')]).toEqual(['1', '1, b']);
+  });
+
+  it.each<[string, unknown, string]>([
+    [
+      'nothing',
+      undefined,
+      'Expected `resolution` to be an object with either `status` or `value`, got nothing.',
+    ],
+    [
+      'an empty one',
+      {},
+      'Expected `resolution` to be an object with either `status` or `value`, got an empty',
+    ],
+    ['two in one', { status: 201, value: 1 }, '`status` or `value`, got both.'],
+    ['a wrong member', { status: 201, heades: {} }, 'Unknown option `heades` of `resolution`.'],
+    ['headers of a value', { value: 1, headers: {} }, 'Unknown option `headers` of `resolution`.'],
+    [
+      'headers in a Map',
+      { status: 201, headers: new Map() },
+      '`headers` to be an object of names and values',
+    ],
+    [
+      'a header of no value',
+      { status: 201, headers: { 'X-A': undefined } },
+      "that HTTP can send, got 'X-A'.",
+    ],
+    ['a header that is a flag', { status: 201, headers: { 'X-A': true } }, "that HTTP can send, got 'X-A'."],
+    ['a header that is an object', { status: 201, headers: { 'X-A': {} } }, "that HTTP can send, got 'X-A'."],
+    [
+      'a cycle',
+      { status: 201, body: cycle() },
+      'Expected `body` to be a JSON value, without cycles and bigints',
+    ],
+    ['a bigint', { value: { id: 7n } }, 'Expected `value` to be a JSON value, without cycles and bigints'],
+    ['a function', { value: () => 1 }, 'Expected `value` to be a JSON value'],
+  ])('are refused a resolution that cannot be stored: %s', async (_what, wrong, message) => {
+    await pay(`${KEY}-unstorable`);
+    const given = wrong as ResolvedOutcome;
+    const refused = service.resolve(name(`${KEY}-unstorable`), given);
+    await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+    await expect(refused).rejects.toThrow(message);
+    expect((await service.get(name(`${KEY}-unstorable`)))?.state).toBe('held');
+  });
+
   it.each<[unknown, string]>([
     [undefined, 'Expected `name` to be an object, got nothing.'],
     ['key', "Expected `name` to be an object, got 'key'."],
@@ -142,6 +197,11 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
       await expect(call()).rejects.toThrow(message);
     }
   });
+}
+
+function cycle(): object {
+  const self: Record<string, unknown> = {};
+  return Object.assign(self, { self });
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {

@@ -1,13 +1,17 @@
 import { Controller, Post } from '@nestjs/common';
+import { randomBytes } from 'node:crypto';
+import { PassThrough } from 'node:stream';
 import {
   DEFAULTS,
   IdempotencyConfigurationError,
   IdempotencyModule,
   Idempotent,
   MemoryStorage,
+  type EncryptionKey,
   type IdempotencyModuleOptions,
   type IdempotencyRouteOptions,
 } from '../src';
+import { run } from '../src/cli/program';
 import { durationMs } from '../src/duration';
 import {
   resolveModuleSettings,
@@ -69,6 +73,11 @@ const WRONG_ROUTE_OPTIONS: [keyof IdempotencyRouteOptions, unknown, string][] = 
     'whenInProgress',
     { wiat: '5s' },
     "Expected `whenInProgress` to be 'reject' or { wait: '5s' }, got an object with wiat.",
+  ],
+  [
+    'whenInProgress',
+    { wait: '5s', max: 3 },
+    'Unknown option `max` of `whenInProgress`. Options here are: wait.',
   ],
   [
     'settle',
@@ -145,6 +154,39 @@ describe('a wrong option is refused by its name, with what was expected and what
     expect(message).toMatch(new RegExp(`^Expected .*\`${option}`));
     expect(message).not.toContain(SECRET_KEY);
     expect(message).not.toContain('too-short');
+  });
+
+  const key = randomBytes(32).toString('base64');
+  it.each([
+    ['mixed up', [{ id: key, key: 'a' }], 'Expected the `key` of `encryption.keys[0]` to be 32 bytes'],
+    ['a text without an id', [{ key }], '`encryption.keys[0]` to be a key with an `id` of its own'],
+    ['in an id with a blank', [{ id: `a ${key}`, key }], 'got a text of 46 characters as its `id`'],
+    ['twice under an id', Array(2).fill({ id: key, key }), '`encryption.keys[1]` to be a key with an `id`'],
+  ])('encryption: a key that is %s, by its position', (_what, keys, message) => {
+    const told = refusal(() => resolveModuleSettings({ encryption: { keys: keys as EncryptionKey[] } }));
+    expect(told).toContain(message);
+    expect(told).not.toContain(key);
+  });
+
+  it('encryption: an unknown member, which might be a misspelt `acceptUnsealed`', () => {
+    const encryption = { keys: [{ id: 'a', key }], acceptUnsealde: false };
+    expect(refusal(() => resolveModuleSettings({ encryption }))).toMatch(
+      /^Unknown option `acceptUnsealde` of `encryption`/,
+    );
+  });
+
+  it('encryption: keys of the command line, without telling them', async () => {
+    const stderr = new PassThrough();
+    const io = {
+      env: { IDEMPOTENCY_ENCRYPTION_KEYS: `${key}:2026` },
+      stdin: new PassThrough(),
+      stdout: stderr,
+      stderr,
+    };
+    expect(await run(['inspect', '--key', 'k', '--redis-url', 'redis://host'], io)).toBe(2);
+    const told = String(stderr.read());
+    expect(told).toContain('Expected the `key` of `encryption.keys[0]` to be 32 bytes');
+    expect(told).not.toContain(key);
   });
 
   it.each([null, 5, 'memory', []])('options: %p', options => {

@@ -1,59 +1,99 @@
 import type { Duration } from '../duration';
 import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
 import { assertHeaders } from '../http/whole-head';
-import { duration, failure } from '../idempotency.validation';
+import type { IdempotencyConfigurationError } from '../idempotency.errors';
+import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { jsonBytes, outcomeOf } from './value-run';
+import { jsonBytes } from './value-codec';
+import { outcomeOf } from './value-run';
 
 /** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
 export type ResolvedOutcome = {
   /** How long the outcome is kept, from now. @default `ttl` of the module */
-  readonly ttl?: Duration;
+  readonly ttl?: Duration | undefined;
 } & (
   | { readonly value: unknown }
   | {
       readonly status: number;
-      readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+      /** Numbers are sent as text, as Node sends them. */
+      readonly headers?: Readonly<Record<string, HeaderValue | readonly HeaderValue[]>> | undefined;
       /** Text or bytes as they are to be sent; anything else is sent as JSON. @default empty */
       readonly body?: unknown;
     }
 );
 
-/** @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, or a header may never be stored */
+type HeaderValue = string | number;
+type ResolvedAnswer = Extract<ResolvedOutcome, { status: number }>;
+
+/**
+ * @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, its value or body no JSON, or a header may
+ * never be stored
+ */
 export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
-  if (typeof resolution !== 'object' || resolution === null) {
-    throw failure('resolution', 'an object with `status` or `value`', resolution);
-  }
+  if (typeof resolution !== 'object' || resolution === null) throw noResolution(resolution);
+  const isValue = 'value' in resolution;
+  if (isValue === 'status' in resolution) throw noResolution(isValue ? new Shown('both') : resolution);
+  knownOptions(resolution, isValue ? ['value', 'ttl'] : ['status', 'headers', 'body', 'ttl'], 'resolution');
   duration('ttl', resolution.ttl);
-  return 'value' in resolution ? outcomeOf(resolution.value) : answerOutcome(resolution);
+  return isValue ? outcomeOf(jsonOf('value', resolution.value)) : answerOutcome(resolution);
 }
 
-function answerOutcome({
-  status,
-  headers = {},
-  body,
-}: Extract<ResolvedOutcome, { status: number }>): Outcome {
+function noResolution(got: unknown): IdempotencyConfigurationError {
+  return failure('resolution', 'an object with either `status` or `value`', got);
+}
+
+function answerOutcome({ status, headers = {}, body }: ResolvedAnswer): Outcome {
   if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
     throw failure('status', 'a final status from 200 to 599', status);
   }
-  const given: OutcomeHeader[] = Object.entries(headers);
-  const refused = given.find(([name]) => isNeverStored(name.toLowerCase()));
-  if (refused) throw failure('headers', `headers other than ${NEVER_STORED_HEADERS.join(', ')}`, refused[0]);
-  const unsendable = given.find(header => !isSendable(header));
-  if (unsendable) throw failure('headers', 'headers that HTTP can send', unsendable[0]);
+  const given = headersOf(headers);
   if (typeof body === 'string') return { status, headers: given, body: Buffer.from(body) };
   if (body instanceof Uint8Array) return { status, headers: given, body };
   const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
   const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
   const all = body === undefined || hasType ? given : [...given, json];
-  return { status, headers: all, body: jsonBytes(body) };
+  return { status, headers: all, body: jsonOf('body', body) };
 }
 
+function headersOf(headers: NonNullable<ResolvedAnswer['headers']>): OutcomeHeader[] {
+  // The members of a Map or of `Headers` are none of its own: they would be left out.
+  if (typeof headers !== 'object' || headers === null || Symbol.iterator in headers) {
+    throw failure('headers', 'an object of names and values', headers);
+  }
+  const given = Object.entries(headers).map(([name, value]): OutcomeHeader => [name, textOf(value)]);
+  const refused = given.find(([name]) => isNeverStored(name.toLowerCase()));
+  if (refused) throw failure('headers', `headers other than ${NEVER_STORED_HEADERS.join(', ')}`, refused[0]);
+  const unsendable = given.find(header => !isSendable(header));
+  if (unsendable) throw failure('headers', 'headers that HTTP can send', unsendable[0]);
+  return given;
+}
+
+function textOf(value: HeaderValue | readonly HeaderValue[]): string | readonly string[] {
+  const text = (item: HeaderValue) => (typeof item === 'number' ? String(item) : item);
+  return isArray(value) ? value.map(text) : text(value);
+}
+
+const isArray: (value: unknown) => value is readonly HeaderValue[] = Array.isArray;
+
 function isSendable(header: OutcomeHeader): boolean {
+  const [, value] = header;
+  if (![value].flat().every(item => typeof item === 'string')) return false;
   try {
     assertHeaders([header]);
     return true;
   } catch {
     return false;
   }
+}
+
+/** Nothing for `undefined`, as for a `run()` without a result. */
+function jsonOf(option: 'value' | 'body', value: unknown): Buffer {
+  let json: Buffer | undefined;
+  try {
+    json = jsonBytes(value);
+  } catch {
+    // Told below: the message of JSON.stringify quotes names of what is to be stored.
+  }
+  if (json !== undefined && (json.length > 0 || value === undefined)) return json;
+  throw failure(option, 'a JSON value, without cycles and bigints', value);
 }
