@@ -23,6 +23,7 @@ import { connect, type ClientHttp2Session, type OutgoingHttpHeaders } from 'node
 import { Readable } from 'node:stream';
 import { gunzipSync } from 'node:zlib';
 import { MemoryStorage } from '../src';
+import { isNeverStored } from '../src/http/headers';
 import {
   describePlatforms,
   marked,
@@ -511,4 +512,11 @@ describe.each([
     expect(replay).toEqual({ ...first, headers: { ...first.headers, 'idempotent-replayed': 'true' } });
     expect(warnings.map(({ message }) => message)).toEqual([]);
   });
+});
+
+it.each([
+  ...['X-Amz-Request-Id', 'X-Amzn-RequestId', 'X-Ms-Request-Id', 'CF-Ray', 'Correlation-Id', 'X-Trace-Id'],
+  ...['B3', 'X-B3-TraceId', 'X-B3-Sampled'],
+])('%s tells of one request, so it is never stored', name => {
+  expect(isNeverStored(name.toLowerCase())).toBe(true);
 });

@@ -1,4 +1,4 @@
-import { Controller, Get, HttpCode, Post, Res, Sse, StreamableFile, type Type } from '@nestjs/common';
+import { Controller, HttpCode, Post, Res, Sse, StreamableFile, type Type } from '@nestjs/common';
 import type { ServerResponse } from 'node:http';
 import { PassThrough, Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -274,7 +274,7 @@ describeApps(kit => {
       @Sse('events') events() {
         return of({ data: 'one' });
       }
-      @Get('other') other() {
+      @Post('other') other() {
         return 'other';
       }
     }

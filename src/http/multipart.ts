@@ -53,7 +53,7 @@ type FileText = readonly [field: unknown, name: unknown, type: unknown, digest: 
 export function multipartText(request: MultipartSource, contentType: string): MaybePromise<string> {
   const { body } = request;
   const files = filesOf(request);
-  if (!isParsedForm(body) && files.length === 0) throw notParsed(contentType);
+  if (!isParsedForm(request) && files.length === 0) throw notParsed(contentType);
   if (isObject(body) && Object.values(body).some(value => isPartOf(value, body))) {
     return canonicalJson({ parts: describeParts(body) });
   }
@@ -69,10 +69,13 @@ function byField([one]: FileText, [other]: FileText): number {
   return String(one) < String(other) ? -1 : String(one) > String(other) ? 1 : 0;
 }
 
-/** multer gives the form a body without prototype, also an empty one; `{}` is what body-parser 1 leaves unparsed. */
-function isParsedForm(body: unknown): boolean {
+/**
+ * multer gives the form a body without prototype, also an empty one. `{}` is an empty form of @fastify/multipart, whose methods are on
+ * its requests; without them it is what body-parser 1 leaves unparsed.
+ */
+function isParsedForm({ body, file }: MultipartSource): boolean {
   if (!isObject(body)) return false;
-  return Object.getPrototypeOf(body) === null || Object.keys(body).length > 0;
+  return Object.getPrototypeOf(body) === null || Object.keys(body).length > 0 || typeof file === 'function';
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
