@@ -11,8 +11,7 @@ import {
   type Ending,
   type HandlerState,
 } from './engine/settlement';
-import type { CaptureListener } from './http/answer';
-import type { Capture } from './http/raw-capture';
+import type { Capture, CaptureListener } from './http/capture/answer';
 import { isObservable, observed, type HandlerOver } from './idempotency.observed';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
 import { leaveUnderWay, markRequest } from './idempotency.marks';

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import stableStringify from 'safe-stable-stringify';
-import { canonicalJson } from '../src/http/canonical';
-import { canonicalJsonText, mayHoldInexactNumbers } from '../src/http/exact-json';
+import { canonicalJson } from '../src/http/fingerprint/canonical';
+import { canonicalJsonText, mayHoldInexactNumbers } from '../src/http/fingerprint/exact-json';
 import { BodyUnreadableError } from '../src/idempotency.errors';
 import { SEED } from './support/seed';
 

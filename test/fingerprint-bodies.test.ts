@@ -16,7 +16,7 @@ import {
   FileStreamInterceptor,
 } from '@nestjs/platform-fastify/multipart';
 import { fingerprintRequest } from '../src/http/fingerprint';
-import type { FingerprintSource } from '../src/http/request-view';
+import type { FingerprintSource } from '../src/http/fingerprint/request-view';
 
 const uploads = mkdtempSync(join(tmpdir(), 'fingerprint-bodies-'));
 afterAll(() => rmSync(uploads, { recursive: true }));

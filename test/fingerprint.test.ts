@@ -11,7 +11,7 @@ import {
   fingerprintTarget,
   fingerprintValue,
 } from '../src/http/fingerprint';
-import type { FingerprintSource } from '../src/http/request-view';
+import type { FingerprintSource } from '../src/http/fingerprint/request-view';
 import { BodyUnreadableError, RequestFunctionError } from '../src/idempotency.errors';
 import { SEED } from './support/seed';
 

@@ -1,7 +1,7 @@
-import type { CaptureListener, CaptureRules } from './answer';
-import { captureRaw, headersBefore, type Capture } from './raw-capture';
+import type { Capture, CaptureListener, CaptureRules } from './capture/answer';
+import { captureRaw, headersBefore } from './capture/raw-capture';
 import { isFastifyReply, type PlatformResponse } from './raw-response';
-import { canAnswerByReply, ReplyAnswer } from './reply-answer';
+import { canAnswerByReply, ReplyAnswer } from './capture/reply-answer';
 
 /**
  * Captures the answer to a request: where Fastify sends it, if that is enough, else below everything that can write to the

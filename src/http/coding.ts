@@ -3,7 +3,7 @@ import type * as zlib from 'node:zlib';
 import type { MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import type { RawResponse } from './raw-response';
-import type { HeaderValue } from './snapshot';
+import type { HeaderValue } from './capture/snapshot';
 
 type Zlib = typeof zlib;
 type Decoder = (bytes: Uint8Array, options: { maxOutputLength: number }) => Promise<Buffer>;

@@ -1,7 +1,7 @@
-import { noteSentPayload } from './raw-capture';
+import { noteSentPayload } from './capture/raw-capture';
 import type { FastifyReplyLike } from './raw-response';
 import { replayedPayload } from './replay';
-import { replyAnswerOf, type Done } from './reply-answer';
+import { replyAnswerOf, type Done } from './capture/reply-answer';
 
 type OnSend = (request: unknown, reply: FastifyReplyLike, payload: unknown, done: Done) => void;
 

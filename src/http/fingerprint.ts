@@ -2,10 +2,10 @@ import { digestOf, taggedPart } from '../digest';
 import type { DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
-import { bodyPart, bytesPart } from './body';
-import { canonicalJson } from './canonical';
-import { queryPart } from './query';
-import { RequestView, type FingerprintSource } from './request-view';
+import { bodyPart, bytesPart } from './fingerprint/body';
+import { canonicalJson } from './fingerprint/canonical';
+import { queryPart } from './fingerprint/query';
+import { RequestView, type FingerprintSource } from './fingerprint/request-view';
 
 /**
  * How a fingerprint was made. Stored with every record, so that a later release can tell "another request" from "another

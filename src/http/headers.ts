@@ -1,3 +1,5 @@
+import { validateHeaderName, validateHeaderValue } from 'node:http';
+
 /**
  * Headers that are never stored: they belong to one response, one connection or one caller (RFC 9110, 6.6.1 and 7.6.1), so
  * a replay carries the current request's own. A name that ends in `*` stands for every header that begins with it.
@@ -88,4 +90,13 @@ export function mergeVary(current: string, added: string): string {
     if (trimmed !== '' && !names.has(lower)) names.set(lower, trimmed);
   }
   return [...names.values()].join(', ');
+}
+
+/** @throws as Node does, where one of the headers cannot be sent */
+export function assertHeaders(headers: Iterable<readonly [name: string, value: unknown]>): void {
+  for (const [name, value] of headers) {
+    validateHeaderName(name);
+    for (const item of Array.isArray(value) ? (value as unknown[]) : [value])
+      validateHeaderValue(name, item as string);
+  }
 }

@@ -9,7 +9,7 @@ import { after, isPromise, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
 import { readKey } from './key';
-import type { FingerprintSource } from './request-view';
+import type { FingerprintSource } from './fingerprint/request-view';
 
 /** The platform's request, as far as plans are made of it. */
 export type HttpRequest = FingerprintSource;

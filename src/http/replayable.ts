@@ -1,6 +1,6 @@
 import { RecordUnreadableError } from '../idempotency.errors';
 import type { Outcome } from '../storage/storage';
-import { assertHeaders } from './whole-head';
+import { assertHeaders } from './headers';
 
 /** What Node refuses in a reason phrase (RFC 9112, 4). */
 export const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;

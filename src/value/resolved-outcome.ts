@@ -1,6 +1,5 @@
 import type { Duration } from '../duration';
-import { NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
-import { assertHeaders } from '../http/whole-head';
+import { assertHeaders, NEVER_STORED_HEADERS, isNeverStored } from '../http/headers';
 import type { IdempotencyConfigurationError } from '../idempotency.errors';
 import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
 import type { Outcome, OutcomeHeader } from '../storage/storage';

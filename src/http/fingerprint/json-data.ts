@@ -1,4 +1,4 @@
-import { BodyUnreadableError } from '../idempotency.errors';
+import { BodyUnreadableError } from '../../idempotency.errors';
 
 /** Objects and arrays within one another. Deep enough for every honest body, far from the end of any stack. */
 export const MAX_DEPTH = 256;

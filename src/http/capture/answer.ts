@@ -1,10 +1,10 @@
 import { errorMonitor, type EventEmitter } from 'node:events';
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
-import type { Ending } from '../engine/settlement';
-import type { MaybePromise } from '../maybe-promise';
-import { codingOf, decoded } from './coding';
-import { isHttp2, spoilsDisposition, type RawResponse } from './raw-response';
+import type { Ending } from '../../engine/settlement';
+import type { MaybePromise } from '../../maybe-promise';
+import { codingOf, decoded } from '../coding';
+import { isHttp2, spoilsDisposition, type RawResponse } from '../raw-response';
 import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
@@ -31,6 +31,16 @@ export interface CaptureRules {
   readonly canBePlain: boolean;
   /** Nobody within the interceptor holds the response: what a Fastify reply sends is the answer. */
   readonly answersByReply: boolean;
+}
+
+/** A response that is being captured. */
+export interface Capture {
+  /** Whether the application has begun to answer. */
+  readonly committed: boolean;
+  /** Whether the listener is going to be told when the response is over. */
+  readonly willTell: boolean;
+  /** The handler threw: exception filters come next, and may answer by the response itself. */
+  expectFilters?(): void;
 }
 
 export interface CaptureListener {

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { types } from 'node:util';
-import { BodyUnreadableError, IdempotencyError } from '../idempotency.errors';
+import { BodyUnreadableError, IdempotencyError } from '../../idempotency.errors';
 import { isPlain, MAX_DEPTH, sortNames, tooDeep } from './json-data';
 import { sortedJson } from './sorted-json';
 

@@ -1,4 +1,4 @@
-import { taggedPart } from '../digest';
+import { taggedPart } from '../../digest';
 
 type Pair = readonly [name: string, value: string];
 

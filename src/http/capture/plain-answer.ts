@@ -1,13 +1,12 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
-import type { Ending } from '../engine/settlement';
-import { isPromise } from '../maybe-promise';
-import { bytesOf, tell, type CaptureListener, type CaptureRules } from './answer';
+import type { Ending } from '../../engine/settlement';
+import { isPromise } from '../../maybe-promise';
+import { bytesOf, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, type Place } from './intercepted-response';
 import { plainEnding } from './plain-outcome';
-import type { Capture } from './raw-capture';
-import { headerNames, restoreStatus, type RawResponse } from './raw-response';
+import { headerNames, restoreStatus, type RawResponse } from '../raw-response';
 import type { Interception } from './response-overlay';
 
 /** What is to be sent, and when. */

@@ -1,4 +1,4 @@
-import { BodyUnreadableError } from '../idempotency.errors';
+import { BodyUnreadableError } from '../../idempotency.errors';
 import { quoteText } from './canonical';
 import { canonicalNumber } from './exact-number';
 import { MAX_DEPTH, sortNames, tooDeep } from './json-data';

@@ -1,12 +1,13 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
-import type { Ending } from '../engine/settlement';
-import { isPromise, type MaybePromise } from '../maybe-promise';
+import type { Ending } from '../../engine/settlement';
+import { isPromise, type MaybePromise } from '../../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined, refuseChunk, tell } from './answer';
 import { headersSentError, type Interception } from './response-overlay';
-import { givenHeaders, headerEntries, headerNames, mustWriteApart } from './raw-response';
-import { INVALID_REASON } from './replayable';
+import { givenHeaders, headerEntries, headerNames, mustWriteApart } from '../raw-response';
+import { INVALID_REASON } from '../replayable';
 import { unchanging } from './snapshot';
-import { assertHeaders, wholeHeadOf, type WholeHead } from './whole-head';
+import { wholeHeadOf, type WholeHead } from './whole-head';
+import { assertHeaders } from '../headers';
 
 /**
  * An answer that is held back until its outcome is stored. To the application it looks sent: what was written cannot be

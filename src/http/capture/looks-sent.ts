@@ -1,6 +1,6 @@
 import { chunkArguments, refuseChunk } from './answer';
 import { intercept, placeOn } from './intercepted-response';
-import type { RawResponse } from './raw-response';
+import type { RawResponse } from '../raw-response';
 import { headersSentError, type Interception } from './response-overlay';
 
 /**

@@ -1,7 +1,7 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
-import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { headerName } from './headers';
-import { isBeyondAscii } from './raw-response';
+import type { Outcome, OutcomeHeader } from '../../storage/storage';
+import { headerName } from '../headers';
+import { isBeyondAscii } from '../raw-response';
 
 export type HeaderValue = number | string | readonly string[] | null | undefined;
 

@@ -1,8 +1,8 @@
 import { types } from 'node:util';
-import { bufferOf } from '../bytes';
-import { digestOf, taggedPart } from '../digest';
-import { BodyUnreadableError } from '../idempotency.errors';
-import { after, type MaybePromise } from '../maybe-promise';
+import { bufferOf } from '../../bytes';
+import { digestOf, taggedPart } from '../../digest';
+import { BodyUnreadableError } from '../../idempotency.errors';
+import { after, type MaybePromise } from '../../maybe-promise';
 import { canonicalJson } from './canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
 import { multipartText } from './multipart';

@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { types } from 'node:util';
 import { pipeline } from 'node:stream/promises';
-import { digestOf } from '../digest';
-import { BodyUnreadableError } from '../idempotency.errors';
-import { after, type MaybePromise } from '../maybe-promise';
+import { digestOf } from '../../digest';
+import { BodyUnreadableError } from '../../idempotency.errors';
+import { after, type MaybePromise } from '../../maybe-promise';
 import { canonicalJson } from './canonical';
 
 /** A request with a `multipart/…` body. */

@@ -1,8 +1,8 @@
 import type { OutgoingHttpHeaders } from 'node:http';
-import type { Ending } from '../engine/settlement';
+import type { Ending } from '../../engine/settlement';
 import type { CaptureRules } from './answer';
-import { codingOf } from './coding';
-import type { RawResponse } from './raw-response';
+import { codingOf } from '../coding';
+import type { RawResponse } from '../raw-response';
 import { isSentWithoutBody, outcomeOf, type HeadWriting } from './snapshot';
 import { isPlainHead } from './whole-head';
 

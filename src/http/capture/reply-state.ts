@@ -1,5 +1,5 @@
 import type { OutgoingHttpHeaders } from 'node:http';
-import type { FastifyReplyLike } from './raw-response';
+import type { FastifyReplyLike } from '../raw-response';
 
 /** Where Fastify keeps the trailers of a reply, `null` where it has none. It tells nobody else of them but by their names. */
 const TRAILERS = 'fastify.reply.trailers';

@@ -1,21 +1,11 @@
 import type { OutgoingHttpHeaders } from 'node:http';
-import type { CaptureListener, CaptureRules } from './answer';
+import type { Capture, CaptureListener, CaptureRules } from './answer';
 import { HeldAnswer } from './held-answer';
 import { intercept, interceptionOf, placeOn, type Place } from './intercepted-response';
-import { whenConnectionCloses } from './queued-response';
+import { whenConnectionCloses } from '../queued-response';
 import { PlainAnswer } from './plain-answer';
-import { hasGone, isBegun, isHttp2, type PlatformResponse, type RawResponse } from './raw-response';
+import { hasGone, isBegun, isHttp2, type PlatformResponse, type RawResponse } from '../raw-response';
 import { TeedAnswer } from './teed-answer';
-
-/** A response that is being captured. */
-export interface Capture {
-  /** Whether the application has begun to answer. */
-  readonly committed: boolean;
-  /** Whether the listener is going to be told when the response is over. */
-  readonly willTell: boolean;
-  /** The handler threw: exception filters come next, and may answer by the response itself. */
-  expectFilters?(): void;
-}
 
 /** Headers that are there before the handler runs, less those that are its own all the same. */
 export function headersBefore(headers: OutgoingHttpHeaders, rules: CaptureRules): OutgoingHttpHeaders {

@@ -1,6 +1,6 @@
 import { ServerResponse } from 'node:http';
-import { inFlightMap } from '../in-flight-map';
-import { isNodesPrototype, type RawResponse } from './raw-response';
+import { inFlightMap } from '../../in-flight-map';
+import { isNodesPrototype, type RawResponse } from '../raw-response';
 import {
   accessorsOf,
   METHOD_NAMES,

@@ -1,5 +1,5 @@
-import { validateHeaderName, validateHeaderValue, type OutgoingHttpHeaders } from 'node:http';
-import { headerName } from './headers';
+import type { OutgoingHttpHeaders } from 'node:http';
+import { headerName } from '../headers';
 import { unchanging } from './snapshot';
 
 /** Headers that `writeHead` was given all at once. */
@@ -47,13 +47,4 @@ function isPlain(value: unknown): value is string | number | string[] {
 
 function isPlainItem(value: unknown): boolean {
   return typeof value === 'number' || (typeof value === 'string' && PLAIN_VALUE.test(value));
-}
-
-/** @throws as Node does, where one of the headers cannot be sent */
-export function assertHeaders(headers: Iterable<readonly [name: string, value: unknown]>): void {
-  for (const [name, value] of headers) {
-    validateHeaderName(name);
-    for (const item of Array.isArray(value) ? (value as unknown[]) : [value])
-      validateHeaderValue(name, item as string);
-  }
 }

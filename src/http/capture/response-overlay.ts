@@ -1,4 +1,4 @@
-import type { RawResponse } from './raw-response';
+import type { RawResponse } from '../raw-response';
 
 /** Stands between an application and its response. */
 export interface Interception {

@@ -1,13 +1,13 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
-import type { Ending } from '../engine/settlement';
-import { isPromise } from '../maybe-promise';
-import { bytesOf, tell, type CaptureListener, type CaptureRules } from './answer';
+import type { Ending } from '../../engine/settlement';
+import { isPromise } from '../../maybe-promise';
+import { bytesOf, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
 import { ownMethods } from './intercepted-response';
 import { LookingSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
-import { captureRaw, hasItsTurn, noteSentPayload, type Capture } from './raw-capture';
-import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from './raw-response';
+import { captureRaw, hasItsTurn, noteSentPayload } from './raw-capture';
+import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from '../raw-response';
 import { mayHaveTrailers, restoreHead } from './reply-state';
 
 /** How an `onSend` hook of Fastify goes on. */

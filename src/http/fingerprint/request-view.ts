@@ -1,4 +1,4 @@
-import type { HeaderSource } from './key';
+import type { HeaderSource } from '../key';
 
 /** State of the Node request, HTTP/1 or HTTP/2. */
 export interface NodeRequest {
