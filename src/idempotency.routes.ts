@@ -1,6 +1,6 @@
 import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
-import type { CaptureRules } from './http/answer';
+import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
 import {
   handlerOf,
