@@ -8,7 +8,7 @@ import { describeOwnRedis } from './support/redis';
 
 /*
  * Two processes' worth of clients on a real Cluster of three masters, while slots that hold live records move from one
- * master to another. Nothing here is under a letter of the guarantee: each key has exactly one effect.
+ * master to another. One of them pipelines its commands. Nothing here is under a letter of the guarantee: each key has exactly one effect.
  */
 
 /** Long enough that no lease lapses on a busy machine. */
@@ -24,7 +24,10 @@ interface Process {
 }
 
 function startProcess(cluster: RedisCluster, wait: boolean): Process {
-  const client = cluster.client();
+  const first = cluster.client();
+  const client = first.duplicate([], { enableAutoPipelining: wait });
+  client.on('error', () => undefined);
+  first.disconnect();
   const options = {
     lease: LEASE_MS,
     storageTimeout: LEASE_MS / 3,

@@ -8,6 +8,7 @@ import {
   RecordUnsupportedError,
   StorageUnavailableError,
 } from '../src/idempotency.errors';
+import { defineCommands } from '../src/storage/redis.client';
 import { RedisStorage } from '../src/storage/redis.storage';
 import type { MaybePromise } from '../src/maybe-promise';
 import type { ClaimRequest, Outcome } from '../src/storage/storage';
@@ -147,6 +148,16 @@ describeRedis('RedisStorage', () => {
       expect((await expectUnreadable()).message).toContain('no expiry');
     });
 
+    it('is in progress without an expiry, which is no lapse, and leaves an operator to delete it', async () => {
+      await client.hset(`${prefix}:a`, { v: '1', s: 'p', t: 't', f: 'f', o: '0' });
+      await expectUnreadable();
+      expect(await storage.resolve('a', ['held', 'in-progress'])).toBe(false);
+      const resolution = { token: 'operator', completion: OUTCOME, ttlMs: LONG_MS };
+      expect(await storage.resolve('a', ['held', 'in-progress'], resolution)).toBe(false);
+      expect(await client.hget(`${prefix}:a`, 's')).toBe('p');
+      expect(await storage.delete('a')).toBe(true);
+    });
+
     it('is no hash, and says that it cannot be read', async () => {
       await client.set(`${prefix}:a`, 'secret');
       expect((await expectUnreadable()).message).toContain('not a hash');
@@ -253,6 +264,34 @@ describeRedis('RedisStorage', () => {
     ).not.toContain('secret');
   });
 
+  it.each<[string, string[]]>([
+    ['a state that is none', ['token', '1000', 'x', 'w', 'outcome-unknown']],
+    ['a name without its value', ['token', '1000', 'c', 'c', '201', 'h']],
+    ['no state', ['token', '1000']],
+    ['no ttl', ['token', 'soon', 'c', 'c', '201']],
+    ['a token alone', ['token']],
+  ])('changes nothing where an operator settles with %s', async (_, args) => {
+    const key = `${prefix}:a`;
+    await storage.create('a', claimBy('owner'));
+    await storage.complete('a', 'owner', { held: 'outcome-unknown' }, LONG_MS);
+    const before = await client.hgetall(key);
+    const resolve = defineCommands(client).idempotencyResolve;
+    expect((await rejection(resolve(key, 'h', ...args))).message).toContain('wrong arguments');
+    expect(await client.hgetall(key)).toEqual(before);
+  });
+
+  it('leaves nothing of what an operator settles anew', async () => {
+    await storage.create('a', claimBy('owner'));
+    await storage.complete('a', 'owner', { ...OUTCOME, reason: 'Done', sealedWith: 'k1' }, LONG_MS);
+    const anew = { token: 'operator', completion: OUTCOME, ttlMs: LONG_MS };
+    expect(await storage.resolve('a', ['completed'], anew)).toBe(true);
+    expect(await storage.get('a')).toMatchObject({ state: 'completed', outcome: OUTCOME });
+    expect((await client.hkeys(`${prefix}:a`)).sort()).toEqual([...'bcfhostv']);
+    const completion = { held: 'outcome-unknown' } as const;
+    expect(await storage.resolve('a', ['completed'], { ...anew, completion })).toBe(true);
+    expect((await client.hkeys(`${prefix}:a`)).sort()).toEqual([...'cfostvw']);
+  });
+
   it('refuses durations that are none before it sends anything', async () => {
     await expect(storage.create('a', claimBy('t', { leaseMs: 0 }))).rejects.toThrow('Expected `leaseMs`');
     await expect(storage.complete('a', 't', OUTCOME, NaN)).rejects.toThrow('Expected `ttlMs`');
@@ -331,12 +370,14 @@ describeOwnRedis('RedisStorage with a Redis that is out of memory', () => {
       c: { onLapse: 'hold' },
       d: {},
       e: {},
+      f: {},
     } as const)) {
       await storage.create(key, claimBy('owner', claim));
     }
     await storage.complete('done', 'owner', OUTCOME, LONG_MS);
     await storage.create('done', claimBy('owner'));
     await storage.complete('done', 'owner', OUTCOME, LONG_MS);
+    await storage.complete('f', 'owner', { held: 'outcome-unknown' }, LONG_MS);
     await client.config('SET', 'maxmemory', '1');
   });
   afterAll(async () => {
@@ -371,6 +412,15 @@ describeOwnRedis('RedisStorage with a Redis that is out of memory', () => {
       true,
     );
     expect(await storage.get('b')).toMatchObject({ state: 'held', held: 'outcome-not-stored', status: 201 });
+  });
+
+  it('does not settle what an operator has no room for, and changes nothing', async () => {
+    const before = await client.hgetall('idempotency:f');
+    const resolution = { token: 'operator', completion: OUTCOME, ttlMs: LONG_MS };
+    const error = await rejection(storage.resolve('f', ['held'], resolution));
+    expect(error.message).toContain('OOM');
+    expect(await client.hgetall('idempotency:f')).toEqual(before);
+    expect(await storage.resolve('f', ['held'])).toBe(true);
   });
 
   it('releases and deletes', async () => {
@@ -459,6 +509,28 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     await new RedisStorage({ client: away }).verify();
     expect(warn).toHaveBeenCalledWith(expect.stringContaining('could not be read'));
     away.disconnect();
+  });
+
+  it('and starts where a Cluster does not answer', async () => {
+    process.env.NODE_ENV = 'production';
+    const away = new Cluster([{ host: '127.0.0.1', port: await freePort() }], {
+      lazyConnect: true,
+      redisOptions: IMPATIENT,
+    });
+    away.on('error', () => undefined);
+    await new RedisStorage({ client: away }).verify();
+    expect(warn).toHaveBeenCalledWith(expect.stringContaining('was not connected within 2000 ms'));
+    away.disconnect();
+  });
+
+  it.each([
+    [100, ['Expected `commandTimeout` of the Redis client to be unset, or above `storageTimeout` (2s by']],
+    [2_000, []],
+  ])('and tells of a commandTimeout of %i ms where it is short', async (commandTimeout, told) => {
+    const hasty = new Redis(server.url, { commandTimeout });
+    await new RedisStorage({ client: hasty, allowEviction: true }).verify();
+    expect(warn.mock.calls).toEqual(told.map(text => [expect.stringContaining(text)]));
+    hasty.disconnect();
   });
 });
 

@@ -9,24 +9,20 @@ export interface Details {
   /** Why the key is held, where it is. */
   readonly held: string | undefined;
   readonly isWaitedFor: boolean;
-  /** Bytes of the stored body, sealed or not. */
-  readonly bodyBytes: number;
   /** Memory of the whole row, or `undefined` where this Redis user may not ask. */
   readonly memoryBytes: number | undefined;
 }
 
 /**
- * KEYS[1] the row. Reply: {PTTL, s, o, n, w, length of b, memory}, false for what there is not. A script, so that the numbers
+ * KEYS[1] the row. Reply: {PTTL, s, o, n, w, memory}, false for what there is not. A script, so that the numbers
  * are of one moment and a Cluster is asked at the right node. SAMPLES 0: one field can be larger than all the others.
  */
 const DETAILS = `
 local row = redis.pcall('HMGET', KEYS[1], 's', 'o', 'n', 'w')
 if row.err then row = {false, false, false, false} end
-local body = redis.pcall('HSTRLEN', KEYS[1], 'b')
 local memory = redis.pcall('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', 0)
-if type(body) ~= 'number' then body = 0 end
 if type(memory) ~= 'number' then memory = false end
-return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], body, memory}`;
+return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], memory}`;
 
 type Reply = readonly [
   left: number,
@@ -34,7 +30,6 @@ type Reply = readonly [
   holdMs: string | null,
   mark: string | null,
   held: string | null,
-  body: number,
   memory: number | null,
 ];
 
@@ -53,7 +48,7 @@ export class RowDetails {
   }
 
   async of(recordKey: string): Promise<Details> {
-    const [left, state, hold, mark, held, bodyBytes, memory] = await (
+    const [left, state, hold, mark, held, memory] = await (
       this.client as unknown as Scripted
     ).idempotencyDetails(`${this.prefix}:${recordKey}`);
     const isClaim = state === 'p';
@@ -64,7 +59,6 @@ export class RowDetails {
       lapsedMs,
       held: lapsedMs === undefined ? (held ?? undefined) : 'outcome-unknown',
       isWaitedFor: mark !== null,
-      bodyBytes,
       memoryBytes: memory ?? undefined,
     };
   }

@@ -1,10 +1,11 @@
 import { inspect } from 'node:util';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
+import { wasTurnedAway } from './redis.errors';
 import { SCRIPTS, type ScriptName } from './redis.scripts';
 
 /** What is called on one connection to one Redis server. */
 export interface RedisConnection {
-  readonly options: { readonly keyPrefix?: string };
+  readonly options: { readonly keyPrefix?: string | undefined };
   readonly status: string;
   call(command: string, args: (string | Buffer | number)[]): Promise<unknown>;
   duplicate(override: {
@@ -33,16 +34,21 @@ export interface RedisSingleClient extends RedisConnection {
 /** `new Redis.Cluster()` of ioredis 5 or 6. */
 export interface RedisClusterClient {
   readonly isCluster: boolean;
-  readonly options: { readonly keyPrefix?: string; readonly scaleReads?: unknown };
+  readonly options: { readonly keyPrefix?: string | undefined; readonly scaleReads?: unknown };
   readonly status: string;
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
   nodes(role?: 'master'): RedisConnection[];
+  connect(): Promise<unknown>;
+  once(event: 'ready', listener: () => void): unknown;
+  on(event: '-node', listener: (node: unknown) => void): unknown;
+  removeListener(event: '-node', listener: (node: unknown) => void): unknown;
 }
 
 /** The application's connected ioredis client. */
 export type RedisClient = RedisSingleClient | RedisClusterClient;
 
-type Script = (key: string, ...args: (string | Buffer | number)[]) => Promise<unknown>;
+type ScriptArguments = [key: string, ...args: (string | Buffer | number)[]];
+type Script = (...args: ScriptArguments) => Promise<unknown>;
 
 /** Our scripts on the client, in the variant that returns bytes as Buffers. */
 export type RedisCommands = Record<ScriptName, Script>;
@@ -53,9 +59,39 @@ export function defineCommands(client: RedisClient): RedisCommands {
   const defined = client as unknown as Record<`${ScriptName}Buffer`, Script>;
   for (const name of Object.keys(SCRIPTS) as ScriptName[]) {
     client.defineCommand(name, { lua: SCRIPTS[name], numberOfKeys: 1 });
-    commands[name] = defined[`${name}Buffer`].bind(client);
+    const send = defined[`${name}Buffer`].bind(client);
+    commands[name] = isCluster(client) ? repeated(client, name, send) : send;
   }
   return commands as RedisCommands;
+}
+
+/** Sent once more where the server has no such slot or script any more. */
+function repeated(client: RedisClusterClient, name: ScriptName, send: Script): Script {
+  return (...args) =>
+    send(...args).catch((error: unknown) => {
+      if (!wasTurnedAway(error)) throw error;
+      return sendAlone(client, name, args);
+    });
+}
+
+interface Pipeline {
+  evalBuffer(lua: string, numberOfKeys: 1, ...args: ScriptArguments): Pipeline;
+  exec(): Promise<[[error: Error | null, reply: unknown]]>;
+}
+
+/**
+ * Sends a script whole, in a pipeline of its own. With `enableAutoPipelining` commands share one, and ioredis follows a
+ * redirection only where that is the answer to all of them; a script that was redirected it takes for known to the server.
+ */
+async function sendAlone(
+  client: RedisClusterClient,
+  name: ScriptName,
+  args: ScriptArguments,
+): Promise<unknown> {
+  const pipeline = (client as unknown as { pipeline(): Pipeline }).pipeline();
+  const [[error, reply]] = await pipeline.evalBuffer(SCRIPTS[name], 1, ...args).exec();
+  if (error !== null) throw error;
+  return reply;
 }
 
 export function isCluster(client: RedisClient): client is RedisClusterClient {
@@ -86,7 +122,7 @@ export function checkClient(client: RedisClient | undefined): asserts client is 
 
 /** Names a value without its contents, which can be a password. */
 function nameOf(value: unknown): string {
-  if (typeof value === 'string') return `'${value}'`;
+  if (typeof value === 'string') return value === 'slave' || value === 'all' ? `'${value}'` : 'a text';
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function: pass the client as `{ client }`';
   if (typeof value !== 'object' || value === null) return inspect(value);

@@ -7,6 +7,8 @@ import { RecordUnreadableError, StorageUnavailableError } from '../idempotency.e
  */
 const UNAVAILABLE =
   /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|NOPERM|WRONGPASS|UNBLOCKED)\b/;
+/** Replies to a command that was not executed: another server has the slot, or this one does not know the script. */
+const TURNED_AWAY = /^(MOVED|ASK|NOSCRIPT) /;
 const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
 const WRONG_TYPE = /\bWRONGTYPE\b/;
 
@@ -25,11 +27,16 @@ export function explainRedisError(error: unknown, call: FailedCall): unknown {
 
   if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
-  const isFull = call.claims && OUT_OF_MEMORY.test(error.message);
-  if (isFull || UNAVAILABLE.test(error.message)) {
-    return new StorageUnavailableError({ cause: error, isReachable: isFull });
+  const isReachable = (call.claims && OUT_OF_MEMORY.test(error.message)) || TURNED_AWAY.test(error.message);
+  if (isReachable || UNAVAILABLE.test(error.message)) {
+    return new StorageUnavailableError({ cause: error, isReachable });
   }
   return error;
+}
+
+/** Whether Redis refused a command before it executed anything, so that it may be sent again at once. */
+export function wasTurnedAway(error: unknown): boolean {
+  return types.isNativeError(error) && isReply(error) && TURNED_AWAY.test(error.message);
 }
 
 /** An answer of Redis. Everything else that ioredis rejects with is about the connection. */

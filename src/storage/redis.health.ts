@@ -1,9 +1,18 @@
 import { Logger } from '@nestjs/common';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
-import { masters, type RedisClient, type RedisConnection } from './redis.client';
+import {
+  isCluster,
+  masters,
+  type RedisClient,
+  type RedisClusterClient,
+  type RedisConnection,
+} from './redis.client';
 
 /** How long the start of an application waits for a Redis that does not answer. */
 const ANSWER_WITHIN_MS = 2_000;
+
+/** `storageTimeout` where nobody sets one; a storage is not told of the one that is set. */
+const USUAL_STORAGE_TIMEOUT_MS = 2_000;
 
 const logger = new Logger('RedisStorage');
 
@@ -14,10 +23,10 @@ const logger = new Logger('RedisStorage');
  * not keep an application from starting; it is only told.
  */
 export async function verifyServers(client: RedisClient, allowEviction: boolean): Promise<void> {
+  warnOfCommandTimeout(client);
+  if (isCluster(client) && !(await isReady(client))) return;
   const complaints = new Set<string>();
-  const servers = masters(client);
-  if (servers.length === 0) warnUnread('the Cluster client is not connected yet');
-  for (const server of servers) {
+  for (const server of masters(client)) {
     const info = await readInfo(server);
     if (info === undefined) continue;
     for (const complaint of complaintsAbout(info, allowEviction)) complaints.add(complaint);
@@ -43,21 +52,49 @@ function* complaintsAbout(info: string, allowEviction: boolean): Iterable<string
   }
 }
 
-async function readInfo(server: RedisConnection): Promise<string | undefined> {
+/** Until it is, the nodes of a Cluster client are those that the application named, of whatever role. */
+async function isReady(client: RedisClusterClient): Promise<boolean> {
+  if (client.status === 'ready') return true;
+  const ready = new Promise<true>(resolve => client.once('ready', () => resolve(true)));
+  // One that fails is repeated by the client itself.
+  if (client.status === 'wait') client.connect().catch(() => undefined);
+  const isInTime = await inTime(ready, `the Cluster client was not connected within ${ANSWER_WITHIN_MS} ms`);
+  return isInTime ?? false;
+}
+
+function readInfo(server: RedisConnection): Promise<string | undefined> {
+  return inTime(server.call('INFO', []).then(String), `no answer within ${ANSWER_WITHIN_MS} ms`);
+}
+
+/** Warns, and resolves with nothing, where there is no answer. */
+async function inTime<T>(answer: Promise<T>, otherwise: string): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${ANSWER_WITHIN_MS} ms`)), ANSWER_WITHIN_MS);
+    timer = setTimeout(() => reject(new Error(otherwise)), ANSWER_WITHIN_MS);
   });
   try {
-    return String(await Promise.race([server.call('INFO', []), late]));
+    return await Promise.race([answer, late]);
   } catch (error) {
-    warnUnread((error as Error).message);
+    logger.warn(`Eviction policy and role of Redis could not be read: ${(error as Error).message}`);
     return undefined;
   } finally {
     clearTimeout(timer);
   }
 }
 
-function warnUnread(why: string): void {
-  logger.warn(`Eviction policy and role of Redis could not be read: ${why}`);
+interface CommandOptions {
+  readonly commandTimeout?: number;
+  /** Those of the nodes of a Cluster. */
+  readonly redisOptions?: { readonly commandTimeout?: number };
+}
+
+/** ioredis gives such a command up and executes it after all: a claim, perhaps, after the release that was to undo it. */
+function warnOfCommandTimeout(client: RedisClient): void {
+  const { commandTimeout, redisOptions } = client.options as CommandOptions;
+  const limit = commandTimeout ?? redisOptions?.commandTimeout ?? Infinity;
+  if (limit >= USUAL_STORAGE_TIMEOUT_MS) return;
+  logger.warn(
+    `Expected \`commandTimeout\` of the Redis client to be unset, or above \`storageTimeout\` (2s by default), got ${limit} ms: ` +
+      'ioredis may execute a claim that it has given up, and the key is then in progress until its lease ends, although nobody runs.',
+  );
 }

@@ -119,21 +119,29 @@ return removed`;
 /**
  * KEYS[1] the row; ARGV: states that it may be in (letters of field s), then, to settle it instead of freeing the key: token,
  * ttlMs, state (c or h), names and values of the fields. Reply: 1 = done, 0 = there is no row in these states.
+ *
+ * A row without an expiry cannot be read, so it is in no state; a negative PTTL must not pass for the end of a lease. Fields are
+ * written before others go, so that an outcome that does not fit fails before it has changed anything.
  */
 const RESOLVE = `
-local ttl = tonumber(ARGV[3] or '1')
-if not (ttl and ttl >= 1) then return redis.error_reply('ERR wrong arguments') end
+local frees, ttl = #ARGV == 1, tonumber(ARGV[3] or '')
+local settles = ttl and ttl >= 1 and (ARGV[4] == 'c' or ARGV[4] == 'h') and #ARGV % 2 == 0
+if not (frees or settles) then return redis.error_reply('ERR wrong arguments') end
 local row = redis.call('HMGET', KEYS[1], 's', 'o', 'n')
 local left = redis.call('PTTL', KEYS[1])
 local state = row[1]
-if not state or left == 0 then return 0 end
+if not state or left <= 0 then return 0 end
 if state == 'p' and left <= (tonumber(row[2] or '') or 0) then state = 'h' end
 if not string.find(ARGV[1], state, 1, true) then return 0 end
-if #ARGV == 1 then
+if frees then
   redis.call('DEL', KEYS[1])
 else
-  redis.call('HDEL', KEYS[1], 'c', 'h', 'b', 'r', 'k', 'w')
   redis.call('HSET', KEYS[1], 't', ARGV[2], 's', ARGV[4], unpack(ARGV, 5))
+  local given = {}
+  for i = 5, #ARGV, 2 do given[ARGV[i]] = true end
+  for _, name in ipairs({'c', 'h', 'b', 'r', 'k', 'w'}) do
+    if not given[name] then redis.call('HDEL', KEYS[1], name) end
+  end
   redis.call('PEXPIRE', KEYS[1], ttl)
 end
 if row[3] then redis.pcall('PUBLISH', KEYS[1], '') end

@@ -1,5 +1,11 @@
 import { MAX_TIMER_MS } from '../duration';
-import { isCluster, masters, type RedisClient, type RedisSubscriber } from './redis.client';
+import {
+  isCluster,
+  masters,
+  type RedisClient,
+  type RedisConnection,
+  type RedisSubscriber,
+} from './redis.client';
 import { explainRedisError } from './redis.errors';
 
 interface Channel {
@@ -18,6 +24,12 @@ const NODE_RETRIES = 2;
 export class RedisWakeups {
   readonly #channels = new Map<string, Channel>();
   #connection: RedisSubscriber | undefined;
+  /** The node of a Cluster that the connection is to. */
+  #node: RedisConnection | undefined;
+  /** A node that has left the Cluster goes on running, and no message reaches it. */
+  readonly #nodeLeft = (node: unknown): void => {
+    if (node === this.#node) this.close();
+  };
 
   constructor(private readonly client: RedisClient) {}
 
@@ -37,10 +49,11 @@ export class RedisWakeups {
     }
   }
 
-  /** Wakes everybody and closes the connection. */
+  /** Wakes everybody and closes the connection; whoever waits on opens another. */
   close(): void {
     const connection = this.#connection;
     this.#connection = undefined;
+    if (isCluster(this.client)) this.client.removeListener('-node', this.#nodeLeft);
     this.#wakeAll();
     connection?.disconnect();
   }
@@ -83,9 +96,7 @@ export class RedisWakeups {
       isFirst = false;
     });
     connection.on('end', () => {
-      if (this.#connection !== connection) return;
-      this.#connection = undefined;
-      this.#wakeAll();
+      if (this.#connection === connection) this.close();
     });
     // Without a listener ioredis writes every failed attempt to the console; waiters learn of it by their own commands.
     connection.on('error', () => undefined);
@@ -104,6 +115,8 @@ export class RedisWakeups {
     const nodes = masters(this.client);
     const node = nodes[Math.floor(Math.random() * nodes.length)];
     if (node === undefined) throw new Error('The Cluster client knows no master yet.');
+    this.#node = node;
+    this.client.on('-node', this.#nodeLeft);
     return node.duplicate({
       ...options,
       retryStrategy: times => (times > NODE_RETRIES ? null : 100 * times),

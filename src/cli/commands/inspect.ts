@@ -66,14 +66,14 @@ function timesOf({ state, record, details }: Sighting): object {
   return { ttlLeftMs: record?.remainingMs, lapsedMs };
 }
 
-function outcomeOf({ outcome, details }: Sighting, record: CompletedRecord, withBody: boolean): object {
-  const { status, reason, sealedWith } = record.outcome;
+function outcomeOf({ outcome }: Sighting, record: CompletedRecord, withBody: boolean): object {
+  const { status, reason, sealedWith, body } = record.outcome;
   return {
     status,
     reason,
     sealedWith,
     headerNames: outcome?.headers.map(([name]) => name),
-    bodyBytes: outcome?.body.byteLength ?? details.bodyBytes,
+    bodyBytes: (outcome?.body ?? body).byteLength,
     ...(withBody && outcome !== undefined ? { headers: outcome.headers, ...bodyOf(outcome.body) } : {}),
   };
 }
@@ -114,9 +114,9 @@ function settledPairs({ record, details }: Sighting): Pair[] {
   ];
 }
 
-function outcomePairs({ outcome, details }: Sighting, stored: Outcome, withBody: boolean): Pair[] {
+function outcomePairs({ outcome }: Sighting, stored: Outcome, withBody: boolean): Pair[] {
   const names = outcome?.headers.map(([name]) => name).join(', ');
-  const size = formatBytes(outcome?.body.byteLength ?? details.bodyBytes);
+  const size = formatBytes((outcome ?? stored).body.byteLength);
   const seal = stored.sealedWith === undefined ? '' : `, stored sealed with '${stored.sealedWith}'`;
   return [
     ['status', [stored.status, stored.reason].filter(Boolean).join(' ')],
