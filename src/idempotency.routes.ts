@@ -74,13 +74,14 @@ export class IdempotencyRoutes implements OnModuleInit {
       }
     }
     this.requireScope();
-    refuseSharedEvents(this.withKeyFunction());
   }
 
   /** What `RouterModule` and `enableVersioning()` put before paths is set after this was made, and known before the first request. */
   onModuleInit(): void {
     for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
-    refuseSharedRoutes(this.withKeyFunction(), this.served);
+    const named = this.withKeyFunction();
+    refuseSharedEvents(named);
+    refuseSharedRoutes(named, this.served);
   }
 
   /** The route of a handler, or `undefined` where it is not marked. */

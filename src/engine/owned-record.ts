@@ -36,7 +36,7 @@ export class OwnedRecord {
       'create',
       () => storage.create(recordKey, claim),
       late => {
-        if (late === undefined) void this.release().catch(() => undefined);
+        if (late === undefined) this.giveBack();
       },
     );
   }
@@ -54,12 +54,12 @@ export class OwnedRecord {
    */
   async reclaim(leaseMs: number = this.claim.leaseMs): Promise<IdempotencyRecord | undefined> {
     const { storage, calls, recordKey, onLapse } = this;
-    const giveBack = (inTheWay: IdempotencyRecord | undefined) => {
-      if (inTheWay === undefined && this.isGivenUp) void this.release().catch(() => undefined);
+    const releaseOvertaken = (inTheWay: IdempotencyRecord | undefined) => {
+      if (inTheWay === undefined && this.isGivenUp) this.giveBack();
     };
     const claim = { ...this.claim, leaseMs, onLapse };
-    const inTheWay = await calls.make('create', () => storage.create(recordKey, claim), giveBack);
-    giveBack(inTheWay);
+    const inTheWay = await calls.make('create', () => storage.create(recordKey, claim), releaseOvertaken);
+    releaseOvertaken(inTheWay);
     return inTheWay;
   }
 
@@ -87,6 +87,11 @@ export class OwnedRecord {
     const { storage, calls, recordKey, claim } = this;
     this.isGivenUp = true;
     return calls.make('release', () => storage.release(recordKey, claim.token));
+  }
+
+  /** A claim that nobody uses ends with its lease, if not now. */
+  private giveBack(): void {
+    void this.release().catch(() => undefined);
   }
 
   private async completeAgain(completion: Completion): Promise<boolean> {

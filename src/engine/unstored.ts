@@ -62,7 +62,7 @@ export class Unstored {
     const { record, action } = pending;
     const isRelease = action === 'release';
     const bytes = !isRelease && 'body' in action ? action.body.byteLength : 0;
-    const entries = isRelease ? this.releases : this.outcomes;
+    const entries = this.tableOf(action);
     if (this.isClosed || entries.size >= MAX_ENTRIES) {
       // The lease of a release ends by itself.
       if (pending.action !== 'release') pending.dropped();
@@ -187,8 +187,12 @@ export class Unstored {
     if (this.remove(entry)) entry.settled(stored, completion);
   }
 
+  private tableOf(action: Pending['action']): Set<Entry> {
+    return action === 'release' ? this.releases : this.outcomes;
+  }
+
   private toTheEnd(entry: Entry): void {
-    const entries = entry.action === 'release' ? this.releases : this.outcomes;
+    const entries = this.tableOf(entry.action);
     if (entries.delete(entry)) entries.add(entry);
   }
 
@@ -198,7 +202,7 @@ export class Unstored {
 
   /** `false`: it has gone already, for two may have tried it at once. */
   private remove(entry: Entry): boolean {
-    const entries = entry.action === 'release' ? this.releases : this.outcomes;
+    const entries = this.tableOf(entry.action);
     if (!entries.delete(entry)) return false;
     const { recordKey } = entry.record;
     if (this.answers.get(recordKey) === entry) this.answers.delete(recordKey);

@@ -100,3 +100,13 @@ export function assertHeaders(headers: Iterable<readonly [name: string, value: u
       validateHeaderValue(name, item as string);
   }
 }
+
+/** Whether Node can send the header. */
+export function isSendable(name: string, value: unknown): boolean {
+  try {
+    assertHeaders([[name, value]]);
+    return true;
+  } catch {
+    return false;
+  }
+}

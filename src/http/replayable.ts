@@ -1,6 +1,6 @@
 import { RecordUnreadableError } from '../idempotency.errors';
 import type { Outcome } from '../storage/storage';
-import { assertHeaders } from './headers';
+import { isSendable } from './headers';
 
 /** What Node refuses in a reason phrase (RFC 9112, 4). */
 export const INVALID_REASON = /[^\t\x20-\x7e\x80-\xff]/;
@@ -22,16 +22,7 @@ export function assertReplayable({ status, reason, headers }: Outcome): void {
     throw new RecordUnreadableError('its reason phrase cannot be sent');
   }
   for (const [name, value] of headers) {
-    if (!isSendable(name, value)) throw new RecordUnreadableError('one of its headers cannot be sent');
-  }
-}
-
-function isSendable(name: string, value: string | readonly string[] | null): boolean {
-  if (FRAMING.has(name.toLowerCase())) return false;
-  try {
-    assertHeaders([[name, value ?? '']]);
-    return true;
-  } catch {
-    return false;
+    if (FRAMING.has(name.toLowerCase()) || !isSendable(name, value ?? ''))
+      throw new RecordUnreadableError('one of its headers cannot be sent');
   }
 }

@@ -18,11 +18,12 @@ export function isCallUnderWay(context: ExecutionContext): boolean {
 export function enterCall(context: ExecutionContext, claim: Claim | undefined): () => void {
   const call = callObject(context);
   const handler = context.getHandler();
+  const ofHandlers = call && claimsOf(call);
   underWay.set(context, true);
-  if (call !== undefined) claimsOf(call).set(handler, claim);
+  ofHandlers?.set(handler, claim);
   return () => {
     underWay.delete(context);
-    if (call !== undefined) claimsOf(call).delete(handler);
+    ofHandlers?.delete(handler);
   };
 }
 
@@ -43,8 +44,8 @@ export function claimOfCall(context: ExecutionContext): Claim | undefined {
 }
 
 function claimsOf(call: object): Map<unknown, Claim | undefined> {
-  let found = claims.get(call);
-  if (found === undefined) claims.set(call, (found = new Map<unknown, Claim | undefined>()));
+  const found = claims.get(call) ?? new Map<unknown, Claim | undefined>();
+  claims.set(call, found);
   return found;
 }
 

@@ -11,7 +11,7 @@ export interface ValueCodec {
   readonly givesItself: boolean;
 }
 
-const NO_BODY = Buffer.alloc(0);
+export const NO_BODY = Buffer.alloc(0);
 
 type Replacer = (this: unknown, key: string, value: unknown) => unknown;
 type Reviver = (key: string, value: unknown) => unknown;

@@ -1,9 +1,7 @@
 import type { Claim } from '../engine/claim';
 import { decide, hold } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
-import { JSON_CODEC, type ValueCodec } from './value-codec';
-
-const NO_BODY = Buffer.alloc(0);
+import { JSON_CODEC, NO_BODY, type ValueCodec } from './value-codec';
 
 /** Runs work whose outcome is a value. */
 export async function runForValue<T>(
