@@ -1,4 +1,5 @@
 import { inspect } from 'node:util';
+import { MAX_TIMER_MS } from './duration';
 import type { Claim } from './engine/claim';
 import {
   decide,
@@ -7,6 +8,7 @@ import {
   isTransient,
   mayRunAgain,
   RELEASE,
+  statusOf,
   type Decision,
   type Ending,
   type HandlerState,
@@ -18,14 +20,11 @@ import { leaveUnderWay, markRequest } from './idempotency.marks';
 import { isPromise, type MaybePromise } from './maybe-promise';
 import { statusesOf } from './thrown-status';
 
-/** After the connection has closed, an answer that nothing cut off may still come: from a slow outer interceptor. */
-const CUT_GRACE_MS = 2_000;
-
 /** What an attempt needs of its route and platform. */
 export interface AttemptHost {
   readonly request: object;
-  /** Whether the handler holds the response itself, and so may answer before it is over. */
-  readonly injectsResponse: boolean;
+  /** Whether an answer that comes before the handler is over may be its own: it holds the response. */
+  readonly mayAnswerItself: boolean;
   /** Whether no other interceptor could ask for the handler again, within ours or around it. */
   readonly isAlone: boolean;
   /** Prepares the response for one of the library's own errors. */
@@ -105,7 +104,7 @@ export class Attempt implements CaptureListener {
     // What a handler lets through of its lease is answered as if we had thrown it.
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) {
-      const status = state === 'threw' ? finalStatusOf(error) : endingStatus(this.early);
+      const status = state === 'threw' ? finalStatusOf(error) : statusOf(this.early);
       void this.claim.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
     } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
@@ -158,7 +157,7 @@ export class Attempt implements CaptureListener {
   private decide(ending: Ending): Decision {
     const { state } = this.end;
     const cannotKeep = this.mustHold || this.brokeOff;
-    if (cannotKeep && ending.kind !== 'event-stream') return hold(state, endingStatus(ending));
+    if (cannotKeep && ending.kind !== 'event-stream') return hold(state, statusOf(ending));
     const { settle } = this.claim.plan.settings;
     // Our own errors say "not now", whatever their status: one that run() threw in the handler is never stored.
     if (this.error instanceof IdempotencyError) return decideWithoutAnswer(this.end, 503, settle);
@@ -166,10 +165,13 @@ export class Attempt implements CaptureListener {
   }
 
   private isOwnAnswer(ending: Ending): boolean {
-    return this.host.injectsResponse && !isTransient(endingStatus(ending));
+    return this.host.mayAnswerItself && !isTransient(statusOf(ending));
   }
 
-  /** The client has gone, the handler is over, and no more of the answer comes: a stream was cut. */
+  /**
+   * The client has gone, the handler is over, and no more of the answer comes: a stream was cut. One that nothing has cut may
+   * still come, from a slow outer interceptor or filter: it has one lease.
+   */
   private giveUpOnAnswer(final: boolean): void {
     const settle = () => {
       if (this.state === 'running') return;
@@ -177,13 +179,8 @@ export class Attempt implements CaptureListener {
       void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
     };
     if (final) setImmediate(settle);
-    else setTimeout(settle, CUT_GRACE_MS).unref();
+    else setTimeout(settle, Math.min(this.claim.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
   }
-}
-
-function endingStatus(ending: Ending): number {
-  if (ending.kind === 'outcome') return ending.outcome.status;
-  return ending.kind === 'unreplayable' ? ending.status : 200;
 }
 
 /** The one that says most, where it is not sure which one Nest answers with. */

@@ -38,8 +38,10 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     this.response = context.getArgByIndex<PlatformResponse>(1);
   }
 
-  get injectsResponse(): boolean {
-    return this.route.capture.injectsResponse;
+  get mayAnswerItself(): boolean {
+    const { capture, passesThrough } = this.route;
+    // With `passthrough`, an interceptor that gives the handler up answers by the same response.
+    return capture.injectsResponse && (!passesThrough || this.isAlone);
   }
 
   get isAlone(): boolean {

@@ -13,6 +13,7 @@ export const NEST_METADATA = {
   method: 'method',
   path: 'path',
   routeArguments: '__routeArguments__',
+  passthrough: '__responsePassthrough__',
   interceptors: '__interceptors__',
   sse: '__sse__',
   headers: '__headers__',

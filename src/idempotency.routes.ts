@@ -42,6 +42,8 @@ export interface Route {
   readonly isWrapped: boolean;
   /** Whether later interceptors of the handler stand within ours. */
   readonly isAround: boolean;
+  /** The handler holds the response, and yet Nest answers with what it returns (`passthrough`). */
+  readonly passesThrough: boolean;
   readonly capture: CaptureRules;
   readonly planner: HttpPlanner;
 }
@@ -144,6 +146,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       settings,
       isWrapped: isWrapped(controller, handler),
       isAround: laterInterceptors(handler).length > 0,
+      passesThrough: Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true,
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });

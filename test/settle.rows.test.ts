@@ -185,6 +185,13 @@ class RowsController {
     await runTooLong();
     return { done: true };
   }
+  @Post('fallback-of-passthrough')
+  @marked()
+  @UseInterceptors(TimeoutWithFallback)
+  async fallbackOfPassthrough(@Res({ passthrough: true }) _res: unknown) {
+    await runTooLong();
+    return { done: true };
+  }
   @Post('timeout-of-observable') @marked() @UseInterceptors(TimeoutInterceptor) timeoutOfObservable() {
     return from(runTooLong());
   }
@@ -266,6 +273,17 @@ class RowsController {
     runs++;
     await lease.effectBegins();
     throw new BadRequestException();
+  }
+  @Post('effect-then-events') @marked() async effectThenEvents(
+    @IdempotencyLease() lease: Lease,
+    @Res() res: ServerResponse & { raw?: ServerResponse; hijack?(): void },
+  ) {
+    runs++;
+    await lease.effectBegins();
+    res.hijack?.();
+    const raw = res.raw ?? res;
+    raw.writeHead(202, { 'Content-Type': 'text/event-stream' });
+    raw.end('data: charged\n\n');
   }
   @Post('effect-then-retry') @UseInterceptors(Retry) @marked() async effectThenRetry(
     @IdempotencyLease() lease: Lease,
@@ -395,14 +413,18 @@ describeApps(kit => {
       },
     );
 
-    it('holds the key of a fallback that was given in its place', async () => {
-      const key = newKey();
-      const first = await ask('timeout-with-fallback', key);
-      gate.open();
-      await app.settled();
-      expect(first.body.toString()).toBe('{"fallback":true}');
-      await expectHeldKey('timeout-with-fallback', key, 'outcome-not-stored');
-    });
+    it.each(['timeout-with-fallback', 'fallback-of-passthrough'])(
+      'holds the key of a fallback that was given in its place: %s',
+      async route => {
+        const key = newKey();
+        const first = await ask(route, key);
+        expect(first.body.toString()).toBe('{"fallback":true}');
+        expect(codeOf(await ask(route, key))).toBe('in-progress');
+        gate.open();
+        await app.settled();
+        await expectHeldKey(route, key, 'outcome-not-stored');
+      },
+    );
 
     it('holds the key of an Observable that was given up for a fallback', async () => {
       const key = newKey();
@@ -532,6 +554,15 @@ describeApps(kit => {
         await expectHeldKey(route, key, 'outcome-unknown');
       },
     );
+
+    it('holds the key of server-sent events, which cannot be replayed', async () => {
+      const key = newKey();
+      const first = await ask('effect-then-events', key);
+      expect(first.body.toString()).toBe('data: charged\n\n');
+      await expectHeldKey('effect-then-events', key, 'outcome-not-stored');
+      const { originalStatus } = JSON.parse((await ask('effect-then-events', key)).body.toString());
+      expect(originalStatus).toBe(202);
+    });
 
     it('keeps a final answer', async () => {
       const key = newKey();

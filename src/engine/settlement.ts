@@ -10,8 +10,8 @@ export type Ending =
   | { readonly kind: 'outcome'; readonly outcome: Outcome }
   /** It reached the client, but it cannot be replayed: too large, cut off, with trailers. */
   | { readonly kind: 'unreplayable'; readonly status: number }
-  /** Server-sent events pass by unprotected. */
-  | { readonly kind: 'event-stream' };
+  /** Server-sent events pass by, unprotected but for an effect that has begun. */
+  | { readonly kind: 'event-stream'; readonly status: number };
 
 /** What the claim is settled with. */
 export type Decision = (
@@ -32,6 +32,11 @@ export interface HandlerEnd {
 
 type SettleOption = SettlePreset | ((run: FinishedRun) => Settlement);
 
+/** The status that the client saw. */
+export function statusOf(ending: Ending): number {
+  return ending.kind === 'outcome' ? ending.outcome.status : ending.status;
+}
+
 export const RELEASE: Decision = Object.freeze({ settle: 'release' });
 
 /** "Try again later" answers say nothing final: 5xx, 408 Request Timeout, 425 Too Early, 429 Too Many Requests. */
@@ -41,9 +46,10 @@ export function isTransient(status: number): boolean {
 
 /** What becomes of a claim when handler and answer are over: the first row of the table in docs/how-it-works.md that fits. */
 export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption): Decision {
-  const { state } = handler;
-  if (ending.kind === 'event-stream' || state === 'not-entered') return RELEASE;
-  const status = ending.kind === 'outcome' ? ending.outcome.status : ending.status;
+  const status = statusOf(ending);
+  const state = stateBy(handler, status);
+  if (state === 'not-entered') return RELEASE;
+  if (ending.kind === 'event-stream') return handler.effectBegan ? hold(state, status) : RELEASE;
   // What it was answered with is not its own.
   if (state === 'abandoned') return hold(state, status);
   const { settlement, failure } = settlementOf(status, { ...handler, state }, option);
@@ -53,6 +59,16 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
     decision = { settle: 'keep', outcome: ending.outcome };
   }
   return failure === undefined ? decision : { ...decision, failure };
+}
+
+/**
+ * A handler that nobody saw begin: a cache within answered in its place, or somebody has wrapped it since. What the client got for a
+ * success it is to get again.
+ */
+function stateBy({ state, effectBegan }: HandlerEnd, status: number): HandlerEnd['state'] {
+  if (state !== 'not-entered') return state;
+  if (status >= 200 && status < 300) return 'returned';
+  return effectBegan ? 'threw' : state;
 }
 
 /** What becomes of a claim whose answer was given by others while its handler ran on. */

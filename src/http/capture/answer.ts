@@ -108,7 +108,7 @@ export abstract class Answer {
     if (declared !== undefined) this.declaredLength = Number(declared);
     if (!String(headers['content-type'] ?? '').startsWith('text/event-stream')) return;
     this.passing = true;
-    void this.listener.onEnding({ kind: 'event-stream' });
+    void this.listener.onEnding({ kind: 'event-stream', status });
   }
 
   /** HTTP/2 has no reason phrase, and Node warns of whoever asks for one. */

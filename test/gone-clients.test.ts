@@ -1,0 +1,119 @@
+import {
+  Catch,
+  ConflictException,
+  Controller,
+  Injectable,
+  Post,
+  UseFilters,
+  UseInterceptors,
+  type ArgumentsHost,
+  type CallHandler,
+  type ExceptionFilter,
+  type ExecutionContext,
+  type NestInterceptor,
+} from '@nestjs/common';
+import type { ServerResponse } from 'node:http';
+import { concatMap } from 'rxjs';
+import { describePlatforms, marked, startApp, type TestApp } from './support/apps';
+import { exact, newKey } from './support/apps.replay';
+import { Gate } from './fixtures/gate';
+import { headerOf } from './support/wire';
+
+/*
+ * A client that goes away after its handler was over: what it would have been answered is still made, by an interceptor or a
+ * filter that takes its time, and its retry is to get it.
+ */
+
+const LEASE_MS = 45_000;
+
+let gate: Gate;
+
+@Injectable()
+class Slow implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(
+      concatMap(async (value: unknown) => {
+        await gate.pass();
+        return value;
+      }),
+    );
+  }
+}
+
+@Catch()
+class SlowFilter implements ExceptionFilter {
+  async catch(_error: unknown, host: ArgumentsHost) {
+    await gate.pass();
+    const response = host
+      .switchToHttp()
+      .getResponse<{ status(code: number): { send(body: object): unknown } }>();
+    response.status(409).send({ declined: true });
+  }
+}
+
+@Controller('gone')
+class GoneController {
+  @Post('interceptor') @UseInterceptors(Slow) @marked({ lease: LEASE_MS }) behindInterceptor() {
+    return { paid: true };
+  }
+  @Post('filter') @UseFilters(SlowFilter) @marked({ lease: LEASE_MS }) behindFilter() {
+    throw new ConflictException();
+  }
+}
+
+describePlatforms(kit => {
+  let app: TestApp;
+  let gone: Promise<void>;
+
+  beforeAll(async () => {
+    app = await startApp({
+      platform: kit.platform,
+      storage: kit.storage(),
+      controllers: [GoneController],
+      prepare: nest =>
+        nest.use((_request: unknown, response: ServerResponse, next: () => void) => {
+          gone = new Promise(resolve => response.once('close', resolve));
+          next();
+        }),
+    });
+  });
+  afterAll(() => app.close());
+  beforeEach(() => (gate = new Gate()));
+  afterEach(() => jest.useRealTimers());
+
+  async function leaveDuring(path: string, key: string): Promise<void> {
+    const wire = await app.connect();
+    wire.send({ path, headers: { 'Idempotency-Key': key } });
+    await gate.reached();
+    jest.useFakeTimers({ doNotFake: ['setImmediate', 'nextTick', 'queueMicrotask', 'performance', 'Date'] });
+    await wire.abort();
+    await gone;
+    await new Promise(setImmediate);
+  }
+
+  describe.each([
+    ['an interceptor', '/gone/interceptor', 'outcome-not-stored'],
+    ['an exception filter', '/gone/filter', 'outcome-unknown'],
+  ])('while %s is at work', (_who, path, held) => {
+    it('gets its answer with the retry, up to one lease later', async () => {
+      const key = newKey();
+      await leaveDuring(path, key);
+      jest.advanceTimersByTime(LEASE_MS - 1);
+      gate.open();
+      await app.settled();
+      const [replay, another] = [await app.post(path, key), await app.post(path, key)];
+      expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+      expect(exact(replay)).toEqual(exact(another));
+      expect(replay.body.toString()).toBe(path === '/gone/filter' ? '{"declined":true}' : '{"paid":true}');
+    });
+
+    it('has its key held where no answer came within a lease', async () => {
+      const key = newKey();
+      await leaveDuring(path, key);
+      jest.advanceTimersByTime(LEASE_MS);
+      await app.settled();
+      gate.open();
+      expect(app.events.at(-1)).toMatchObject({ name: 'held', code: held });
+    });
+  });
+});
