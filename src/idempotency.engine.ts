@@ -95,9 +95,18 @@ export class IdempotencyEngine implements EngineParts {
     if (decided === undefined) return execution.executeUnprotected();
     if (decided instanceof Claim) return execute(decided, execution);
     if (decided instanceof IdempotencyError) return this.refuse(plan, decided, execution);
-    const answered = execution.replay(decided);
-    this.emit('replayed', plan, { status: decided.status });
-    return answered;
+    return this.replay(plan, decided, execution);
+  }
+
+  private replay<T>(plan: RequestPlan, outcome: Outcome, execution: Execution<T>): MaybePromise<T> {
+    let answered: MaybePromise<T>;
+    try {
+      answered = execution.replay(outcome);
+    } catch (error) {
+      return this.refuse(plan, error, execution);
+    }
+    this.emit('replayed', plan, { status: outcome.status });
+    return isPromise(answered) ? answered.catch(error => this.refuse(plan, error, execution)) : answered;
   }
 
   private decide(plan: RequestPlan): MaybePromise<Verdict> {
@@ -181,8 +190,8 @@ export class IdempotencyEngine implements EngineParts {
 
   /** Reports what a storage threw before the run. Whatever it is, the handler does not run. */
   private createFailed(error: unknown, record: OwnedRecord, plan: RequestPlan): IdempotencyError {
+    if (isOfRecord(error)) return error;
     this.reportStorageError('create', plan, error);
-    if (error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError) return error;
     if (!(error instanceof StorageUnavailableError)) {
       return new StorageUnavailableError({ cause: error, isReachable: true });
     }
@@ -241,6 +250,8 @@ export class IdempotencyEngine implements EngineParts {
     const status = error.getStatus();
     if (error instanceof KeyReusedError) this.emit('mismatch', plan, { status, code });
     if (status === 409) this.emit('conflict', plan, { status, code });
+    // Where a key was taken out of use too early, operators have to know.
+    if (isOfRecord(error)) this.reportStorageError('create', plan, error);
     return execution.refuse(error);
   }
 
@@ -293,6 +304,11 @@ export class IdempotencyEngine implements EngineParts {
     }
     this.drainMs -= now() - startedAt;
   }
+}
+
+/** Whether the record is there, and cannot be answered from. */
+function isOfRecord(error: unknown): error is RecordUnreadableError | RecordUnsupportedError {
+  return error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError;
 }
 
 const OVERTAKEN =

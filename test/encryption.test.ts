@@ -189,6 +189,13 @@ describeApps(kit => {
       expect(isReplay(await app.post('/charges', 'new'))).toBe(true);
       expect(code(await app.post('/charges', 'old'))).toBe('500 record-unreadable');
       expect(runs).toBe(ran);
+      // Whoever took the key away too early has to learn of it.
+      const { name, operation, error } = app.events.at(-1)!;
+      expect([name, operation, String(error)]).toEqual([
+        'storage-error',
+        'create',
+        expect.stringContaining('an encryption key that this application does not have'),
+      ]);
     });
     await withApp(platform, storage, {}, async app => {
       const ran = runs;

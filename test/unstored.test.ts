@@ -97,3 +97,16 @@ it('An outcome whose lease has ended answers nobody before it is stored', async 
   await unstored.store('overtaken');
   expect([unstored.get('overtaken'), told]).toEqual(['overtaken', []]);
 });
+
+it.each([
+  ['was never confirmed', 2, 'overtaken'],
+  ['is stored', 3, expect.objectContaining({ state: 'completed' })],
+])('An outcome whose lease has ended, and whose hold %s', async (_what, failing, answer) => {
+  const recordKey = `hold-${failing}`;
+  const storage = new FaultyStorage(new MemoryStorage());
+  const { record } = add(storage, recordKey, { ownedUntil: 0 });
+  await record.create();
+  storage.fail('create', failing, { kind: 'refused' });
+  await record.holdOnLapse(60_000).catch(() => undefined);
+  expect(unstored.get(recordKey)).toEqual(answer);
+});

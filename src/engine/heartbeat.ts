@@ -1,3 +1,4 @@
+import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import { LinkedSet, type Linked } from './linked-set';
 import { now } from './monotonic';
@@ -39,7 +40,7 @@ export class Heartbeat {
     clearTimeout(this.timer);
     this.timerAt = time;
     const delay = Math.min(MAX_TIMER_MS, Math.max(MIN_INTERVAL_MS, time - now()));
-    this.timer = setTimeout(() => this.tick(), delay).unref();
+    this.timer = detached(() => setTimeout(() => this.tick(), delay)).unref();
   }
 
   private tick(): void {

@@ -12,6 +12,7 @@ import type { StorageCalls } from './storage-calls';
 /** A record as the owner of one token sees it: every call is limited in time and carries that token. */
 export class OwnedRecord {
   private onLapse: OnLapse;
+  private isHoldStored = false;
   /** The owner is done with the key and holds nothing on it: a claim that is made from now on is nobody's. */
   private isGivenUp = false;
 
@@ -24,9 +25,9 @@ export class OwnedRecord {
     this.onLapse = claim.onLapse;
   }
 
-  /** Whether a lapse of its lease lets nobody else run. */
+  /** Whether a lapse of its lease surely lets nobody else run. */
   get holdsOnLapse(): boolean {
-    return this.onLapse === 'hold';
+    return this.claim.onLapse === 'hold' || this.isHoldStored;
   }
 
   /** Claims the key, or returns the record in the way. A claim whose reply comes too late is released by its token. */
@@ -42,10 +43,12 @@ export class OwnedRecord {
   }
 
   /** From now on a lapse holds the key; `undefined`: done, and the lease is armed anew. */
-  holdOnLapse(leaseMs: number): Promise<IdempotencyRecord | undefined> {
+  async holdOnLapse(leaseMs: number): Promise<IdempotencyRecord | undefined> {
     // Before it is sent: whoever claims a lost row again meanwhile must not take the mark away.
     this.onLapse = 'hold';
-    return this.reclaim(leaseMs);
+    const inTheWay = await this.reclaim(leaseMs);
+    if (inTheWay === undefined) this.isHoldStored = true;
+    return inTheWay;
   }
 
   /**

@@ -1,3 +1,5 @@
+import { inspect } from 'node:util';
+import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
 import { timed, type StorageTiming } from '../idempotency.timings';
@@ -49,7 +51,9 @@ export class StorageCalls {
         result => (this.remove(call) ? resolve(result) : late?.(result)),
         (error: unknown) => {
           this.remove(call);
-          reject(error instanceof Error ? error : new Error(String(error)));
+          reject(
+            error instanceof Error ? error : new Error(typeof error === 'string' ? error : inspect(error)),
+          );
         },
       );
     });
@@ -63,7 +67,8 @@ export class StorageCalls {
 
   private arm(delayMs: number): NodeJS.Timeout {
     // Replies may wait in the socket after a blocked event loop: setImmediate lets them be read before calls expire.
-    return setTimeout(() => setImmediate(() => this.expireDue()), Math.min(delayMs, MAX_TIMER_MS));
+    const expire = () => setImmediate(() => this.expireDue());
+    return detached(() => setTimeout(expire, Math.min(delayMs, MAX_TIMER_MS)));
   }
 
   private expireDue(): void {

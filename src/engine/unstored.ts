@@ -1,3 +1,4 @@
+import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
 import type { Completion, IdempotencyRecord } from '../storage/storage';
@@ -111,7 +112,7 @@ export class Unstored {
 
   /** Tries every entry once. */
   flush(): Promise<void> {
-    this.flushing ??= this.tryAll().finally(() => {
+    this.flushing ??= detached(() => this.tryAll()).finally(() => {
       this.flushing = undefined;
       this.arm();
     });

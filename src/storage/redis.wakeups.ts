@@ -1,3 +1,4 @@
+import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import {
   isCluster,
@@ -70,7 +71,7 @@ export class RedisWakeups {
   #channel(name: string, wake: () => void): Channel {
     let channel = this.#channels.get(name);
     if (channel === undefined) {
-      this.#connection ??= this.#open();
+      this.#connection ??= detached(() => this.#open());
       channel = { wakes: new Set(), subscribed: this.#connection.subscribe(name) };
       this.#channels.set(name, channel);
     }
