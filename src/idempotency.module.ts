@@ -74,6 +74,7 @@ export class IdempotencyModule
   constructor(
     @Inject(HttpAdapterHost) private readonly adapterHost: HttpAdapterHost,
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
     @Inject(ModulesContainer) modules: ModulesContainer,
   ) {
     super();
@@ -103,7 +104,7 @@ export class IdempotencyModule
     const { httpAdapter } = this.adapterHost;
     addReplayHook(httpAdapter);
     whenServerHasClosed(httpAdapter, () => this.engine.drain());
-    await this.engine.storage.verify?.();
+    if (this.settings.enabled) await this.engine.storage.verify?.();
   }
 
   /**

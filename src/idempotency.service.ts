@@ -57,10 +57,17 @@ export interface OperatorOptions {
   readonly force?: boolean | undefined;
 }
 
+/** A run that is under way, and the one in which it was called. */
+interface Running {
+  readonly recordKey: string;
+  readonly around: Running | undefined;
+  isOver: boolean;
+}
+
 /** Runs jobs under the same engine as routes, and lets operators look at records and free them. */
 @Injectable()
 export class IdempotencyService {
-  private readonly running = new AsyncLocalStorage<ReadonlySet<string>>();
+  private readonly running = new AsyncLocalStorage<Running>();
   private warnedOfScope = false;
 
   constructor(
@@ -100,9 +107,9 @@ export class IdempotencyService {
     const { maxKeyLength } = settings.keyRules;
     this.checked(request, () => checkKey(key, { maxKeyLength }));
     const recordKey = this.recordKey({ operation, key, scope });
-    const outer = this.running.getStore();
-    if (outer?.has(recordKey)) throw new ReentrantUseError(operation);
-    const inside = new Set(outer).add(recordKey);
+    const around = underWay(this.running.getStore());
+    if (isWithin(around, recordKey)) throw new ReentrantUseError(operation);
+    const run: Running = { recordKey, around, isOver: false };
     const fingerprint = this.checked(request, () => fingerprintValue(payload, this.settings.secret));
     return this.engine.run<T>(
       {
@@ -113,14 +120,23 @@ export class IdempotencyService {
         route: operation,
       },
       {
-        execute: claim => this.running.run(inside, () => runForValue(claim, () => work(leaseOf(claim)))),
+        execute: claim => this.within(run, () => runForValue(claim, () => work(leaseOf(claim)))),
         replay: outcome => JSON_CODEC.decode(outcome.body) as T,
         refuse: error => {
           throw error;
         },
-        executeUnprotected: () => this.running.run(inside, () => work(new NoLease())),
+        executeUnprotected: () => this.within(run, () => work(new NoLease())),
       },
     );
+  }
+
+  /** Timers and listeners that the work leaves behind are within it for good, so it has to be known when it was over. */
+  private async within<T>(run: Running, work: () => T | Promise<T>): Promise<T> {
+    try {
+      return await this.running.run(run, work);
+    } finally {
+      run.isOver = true;
+    }
   }
 
   /** The record under a key, its outcome in clear, or `undefined`. */
@@ -220,4 +236,14 @@ export class IdempotencyService {
     const { namespace, secret } = this.settings;
     return recordKeyOfName(name, namespace, secret);
   }
+}
+
+/** The nearest run that is not over yet. */
+function underWay(run: Running | undefined): Running | undefined {
+  return run?.isOver ? underWay(run.around) : run;
+}
+
+function isWithin(run: Running | undefined, recordKey: string): boolean {
+  if (run === undefined) return false;
+  return (!run.isOver && run.recordKey === recordKey) || isWithin(run.around, recordKey);
 }

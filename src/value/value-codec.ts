@@ -43,16 +43,32 @@ export const JSON_CODEC: ValueCodec = {
 /** No field of GraphQL has a colon in its name. */
 const DATE = 'nestjs-idempotency:date';
 
+/** Names of the application's own data that begin with the tag, as in a JSON scalar, get one of these more. */
+const ESCAPE = '~';
+
 const tagDates: Replacer = function (key, value) {
   const date: unknown = Reflect.get(this as object, key);
-  return date instanceof Date && typeof value === 'string' ? { [DATE]: value } : value;
+  if (date instanceof Date && typeof value === 'string') return { [DATE]: value };
+  return renamed(value, name => name + ESCAPE);
 };
 
 const reviveDates: Reviver = (_key, value) => {
   const text =
     typeof value === 'object' && value !== null ? (Reflect.get(value, DATE) as unknown) : undefined;
-  return typeof text === 'string' ? new Date(text) : value;
+  return typeof text === 'string' ? new Date(text) : renamed(value, name => name.slice(0, -ESCAPE.length));
 };
+
+/** The value with other names for its members that begin with the tag; the value itself where it has none. */
+function renamed(value: unknown, rename: (name: string) => string): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  const isTagged = (name: string) => name.startsWith(DATE);
+  if (!Object.keys(value).some(isTagged)) return value;
+  const members = Object.entries(value).map(([name, member]): [string, unknown] => [
+    isTagged(name) ? rename(name) : name,
+    member,
+  ]);
+  return Object.fromEntries(members);
+}
 
 /**
  * What a resolver returns goes on through the fields of its type: Nest's scalar for dates takes nothing but a `Date`, and unions

@@ -11,7 +11,7 @@ export async function runForValue<T>(
 ): Promise<T> {
   claim.assertHeld();
   const value = await settledOnThrow(claim, work);
-  const { settle } = claim.plan.settings;
+  const { settle, maxResponseBytes } = claim.plan.settings;
   const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
   let outcome: Outcome;
   try {
@@ -21,7 +21,8 @@ export async function runForValue<T>(
     await claim.settle(hold('returned'));
     throw error;
   }
-  await claim.settle(decide({ kind: 'outcome', outcome }, end, settle));
+  const isTooLarge = outcome.body.length > maxResponseBytes;
+  await claim.settle(isTooLarge ? hold('returned') : decide({ kind: 'outcome', outcome }, end, settle));
   return codec.givesItself ? value : (codec.decode(outcome.body) as T);
 }
 
