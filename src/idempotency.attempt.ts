@@ -16,7 +16,7 @@ import {
 import type { Capture, CaptureListener } from './http/capture/answer';
 import { isObservable, observed, type HandlerOver } from './idempotency.observed';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
-import { leaveUnderWay, markRequest } from './idempotency.marks';
+import { leaveUnderWay, markRequest, type RequestMark } from './idempotency.marks';
 import { isPromise, type MaybePromise } from './maybe-promise';
 import { statusesOf } from './thrown-status';
 
@@ -32,7 +32,7 @@ export interface AttemptHost {
 }
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
-export class Attempt implements CaptureListener {
+export class Attempt implements CaptureListener, RequestMark {
   private state: HandlerState = 'not-entered';
   /** What the handler threw. */
   private error: unknown;
@@ -40,6 +40,8 @@ export class Attempt implements CaptureListener {
   /** An answer that others gave while the handler runs on: a timeout's 408. */
   private early: Ending | undefined;
   private isCut = false;
+  /** Until when an answer may follow although the client has gone. */
+  private grace: NodeJS.Timeout | undefined;
   /** The handler threw after it had begun to answer. */
   private brokeOff = false;
   /** Somebody asked for the handler again, although it may have done its work. */
@@ -110,6 +112,8 @@ export class Attempt implements CaptureListener {
   }
 
   onEnding(ending: Ending): MaybePromise<void> {
+    // It would keep the request in memory.
+    clearTimeout(this.grace);
     if (this.claim.isSettled) return;
     if (this.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
@@ -178,8 +182,9 @@ export class Attempt implements CaptureListener {
       const { state } = this.end;
       void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
     };
+    clearTimeout(this.grace);
     if (final) setImmediate(settle);
-    else setTimeout(settle, Math.min(this.claim.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
+    else this.grace = setTimeout(settle, Math.min(this.claim.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
   }
 }
 

@@ -6,15 +6,15 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { defer, finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
+import { defer, finalize, from, lastValueFrom, throwError, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
-import { Attempt } from './idempotency.attempt';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
+import { IdempotencyError, RecordUnreadableError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
+import { emit } from './idempotency.replayed';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
@@ -92,7 +92,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     return this.engine.run<Observable<unknown>>(plan, {
       execute: async claim =>
         from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec)),
-      replay: outcome => from(codec.decode(outcome.body) as unknown[]),
+      replay: outcome => from(listOf(codec.decode(outcome.body))),
       refuse: error => throwError(() => error),
       executeUnprotected: () => handle(),
     });
@@ -121,6 +121,12 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
   }
 }
 
+/** What a message or a mutation emits is stored as a list of it. */
+function listOf(value: unknown): unknown[] {
+  if (Array.isArray(value)) return value;
+  throw new RecordUnreadableError('its value is no list of what a handler emits');
+}
+
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',
   'key-invalid',
@@ -132,7 +138,7 @@ const INVALID: ReadonlySet<string> = new Set([
 
 /** The interceptor is bound twice, or an outer `retry()` asks again: the request keeps what was decided for it. */
 function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
-  if (mark instanceof Attempt) mark.assertCanBegin();
-  else if (mark.replayed !== undefined) return of(mark.replayed.value);
+  if (mark.replayed !== undefined) return emit(mark.replayed);
+  mark.assertCanBegin?.();
   return next.handle();
 }

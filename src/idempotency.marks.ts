@@ -1,22 +1,23 @@
 import { inspect } from 'node:util';
 import type { Claim } from './engine/claim';
-import type { Attempt } from './idempotency.attempt';
+import type { Replayed } from './idempotency.replayed';
 import { inFlightMap } from './in-flight-map';
 
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
-export type RequestMark = Attempt | Decided;
-
-/** A request about which nothing is left to decide here. */
-export interface Decided {
+export interface RequestMark {
   readonly claim: Claim | undefined;
-  readonly replayed?: { readonly value: unknown };
+  readonly replayed?: Replayed;
+  /** Throws where the handler of a protected request must not be asked for again. */
+  assertCanBegin?(): void;
+  /** Calls the handler of a protected request, and follows it to its end. */
+  follow?(handler: () => unknown): unknown;
 }
 
 /**
  * Of requests of which it is known when they are over. Not on the request: Express gives each one a shape that V8 sees only
  * once, so that a property more costs 3 µs, and asking for one that is not there nearly one.
  */
-const underWay = inFlightMap<object, Attempt>();
+const underWay = inFlightMap<object, RequestMark>();
 
 const MARK = Symbol('nestjs-idempotency.request');
 
@@ -47,9 +48,9 @@ export function markRequest(request: object, mark: RequestMark): void {
   (request as MarkedRequest)[MARK] = new Mark(request, mark);
 }
 
-/** The same until the response of the attempt is over, and it leaves. */
-export function markUnderWay(request: object, attempt: Attempt): void {
-  underWay.set(request, attempt);
+/** The same until its response is over, and it leaves. */
+export function markUnderWay(request: object, mark: RequestMark): void {
+  underWay.set(request, mark);
 }
 
 /** `false`: it was not under way. */

@@ -1,6 +1,7 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { Duration } from './duration';
 import type { IdempotencyListener } from './idempotency.events';
+import type { FinishedRun, Settlement, SettlePreset } from './engine/settlement';
 import type { IdempotencyStorage } from './storage/storage';
 
 /** The request object of the platform or transport, typed as loosely as Nest's own `getRequest()` types it: `any`. */
@@ -9,23 +10,7 @@ export type IdempotencyRequest = ReturnType<ExecutionContext['getArgs']>[number]
 /** A function of the current request. */
 export type RequestFunction<T> = (request: IdempotencyRequest, context: ExecutionContext) => T;
 
-/** What becomes of a finished run. */
-export type Settlement = 'keep' | 'release' | 'hold';
-
-/** A finished run, as a `settle` function sees it. */
-export interface FinishedRun {
-  /**
-   * The final status that left the server; where others have answered meanwhile, or an outer `retry()` asks for the handler again, the
-   * one that its error would be answered with. For `run()`: 200, or 500 where the function threw.
-   */
-  readonly status: number;
-  /** How the handler ended. */
-  readonly handler: 'returned' | 'threw';
-  /** What the default preset would do. */
-  readonly default: Settlement;
-}
-
-export type SettlePreset = 'release-errors' | 'keep-errors' | 'hold-errors';
+export type { FinishedRun, Settlement, SettlePreset };
 
 /** Options that can be set for the module and again for a route. */
 export interface IdempotencyRouteOptions {

@@ -1,5 +1,4 @@
 import { Req } from '@nestjs/common';
-import { Attempt } from './idempotency.attempt';
 import { ownerOf } from './idempotency.discovery';
 import { markOf } from './idempotency.marks';
 import { NEST_METADATA } from './idempotency.metadata';
@@ -32,7 +31,7 @@ function tracked(handler: Handler, slot: number): Handler {
     const mark = markOf(args[slot] as object);
     if (mark === undefined && !isRequest(args[slot])) return handler.apply(this, args);
     args.pop();
-    return mark instanceof Attempt ? mark.follow(() => handler.apply(this, args)) : handler.apply(this, args);
+    return mark?.follow ? mark.follow(() => handler.apply(this, args)) : handler.apply(this, args);
   };
   // Some decorators pass metadata on by inheritance.
   Object.setPrototypeOf(wrapper, Object.getPrototypeOf(handler) as object);

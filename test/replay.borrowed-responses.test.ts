@@ -158,13 +158,18 @@ describe.each(PLATFORMS)('On %s', (platform: Platform) => {
       }
 
       @Post('silent')
-      @Idempotent()
+      @Idempotent({ lease: 300 })
       silent(@Res() response: Handed): void {
         rawOf(response).write('the beginning of an answer');
         runs++;
       }
     }
-    app = await startApp({ platform, storage: new MemoryStorage(), controllers: [QueueController] });
+    app = await startApp({
+      platform,
+      storage: new MemoryStorage(),
+      controllers: [QueueController],
+      options: { storageTimeout: 100 },
+    });
     const wire = await app.connect();
     wire.send({ path: '/first' });
     await gate.reached();

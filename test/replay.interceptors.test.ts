@@ -1,7 +1,9 @@
 import {
   ClassSerializerInterceptor,
   Controller,
+  ConflictException,
   Header,
+  HttpException,
   Injectable,
   Post,
   RequestTimeoutException,
@@ -70,7 +72,8 @@ class Metrics implements NestInterceptor {
       tap({
         next: value => seen.push(`next ${JSON.stringify(value)}`),
         complete: () => seen.push(`complete ${response.statusCode}`),
-        error: () => seen.push('error'),
+        error: (error: HttpException) =>
+          seen.push(`error ${error.getStatus()} ${JSON.stringify(error.getResponse())}`),
       }),
       finalize(() => seen.push('finalize')),
     );
@@ -185,6 +188,12 @@ function outside(path: string, mark: Mark): Type {
     metricsHtml() {
       return '<p>1</p>';
     }
+    @Post('metrics-conflict') @mark() @UseInterceptors(Metrics) metricsConflict() {
+      throw new ConflictException({ declined: true });
+    }
+    @Post('cache-outside') @mark() @UseInterceptors(Cache) cacheOutside() {
+      throw new ConflictException({ declined: true });
+    }
     @Post('timeout-outside') @mark() @UseInterceptors(Timeout) timeoutOutside() {
       return { inTime: true };
     }
@@ -246,7 +255,7 @@ class CachedController {
 
 const ROUTES = [
   ...['serializer-outside', 'envelope-outside', 'envelope-string', 'late-outside', 'fragile-outside'],
-  ...['fallback-outside', 'metrics-outside', 'metrics-html', 'timeout-outside'],
+  ...['fallback-outside', 'metrics-outside', 'metrics-html', 'metrics-conflict', 'timeout-outside'],
   ...['serializer-inside', 'envelope-inside', 'late-inside', 'fallback-inside', 'timeout-inside'],
 ];
 
@@ -308,6 +317,22 @@ describeApps(kit => {
     expect(seen).toEqual(['next undefined', 'complete 201', 'finalize']);
   });
 
+  it('gives them an error where the answer was one, for the replay too', async () => {
+    const key = newKey();
+    await app.post('/marked/metrics-conflict', key);
+    const first = seen.splice(0);
+    await app.post('/marked/metrics-conflict', key);
+    expect(seen).toEqual(first);
+    expect(seen).toEqual(['error 409 {"declined":true}', 'finalize']);
+  });
+
+  it('gives a cache around no error that it could take for a value', async () => {
+    const key = newKey();
+    await app.post('/marked/cache-outside', key);
+    expect((await app.post('/marked/cache-outside', key)).status).toBe(409);
+    expect((await app.post('/marked/cache-outside', newKey())).status).toBe(409);
+  });
+
   it.each(['outside', 'inside'])(
     'lets retry() %s run a handler again that failed, and replays what came of it',
     async where => {
@@ -329,14 +354,16 @@ describeApps(kit => {
     expect(app.runs('/cached/outside')).toBe(1);
   });
 
-  it('frees the key where an inner cache answers, because no handler ran', async () => {
+  it('keeps what an inner cache answers in the place of the handler, under the key of the request', async () => {
     const key = newKey();
-    await app.post('/cached/inside', newKey());
+    const cached = await app.post('/cached/inside', newKey());
     const first = await app.post('/cached/inside', key);
-    const second = await app.post('/cached/inside', key);
-    expect(exact(second)).toEqual(exact(first));
-    expect(headerOf(second, 'idempotent-replayed')).toBeUndefined();
-    expect(app.events.slice(-2).map(({ name }) => name)).toEqual(['claimed', 'released']);
+    const replay = await app.post('/cached/inside', key);
+    const other = await app.post('/cached/inside', key, { body: { other: true } });
+    expect(first.body.toString()).toBe(cached.body.toString());
+    expect(exact(replay)).toEqual(exact(first));
+    expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+    expect(other.status).toBe(422);
   });
 });
 

@@ -1,6 +1,23 @@
-import type { FinishedRun, Settlement, SettlePreset } from '../idempotency.options';
 import { failure } from '../idempotency.validation';
 import type { Held, Outcome } from '../storage/storage';
+
+/** What becomes of a finished run. */
+export type Settlement = 'keep' | 'release' | 'hold';
+
+/** A finished run, as a `settle` function sees it. */
+export interface FinishedRun {
+  /**
+   * The final status that left the server; where others have answered meanwhile, or an outer `retry()` asks for the handler again, the
+   * one that its error would be answered with. For `run()`: 200, or 500 where the function threw.
+   */
+  readonly status: number;
+  /** How the handler ended. */
+  readonly handler: 'returned' | 'threw';
+  /** What the default preset would do. */
+  readonly default: Settlement;
+}
+
+export type SettlePreset = 'release-errors' | 'keep-errors' | 'hold-errors';
 
 /** How far the handler got. `abandoned`: nobody waits for its Observable any more, and nobody knows how much it did. */
 export type HandlerState = 'not-entered' | 'running' | 'returned' | 'threw' | 'abandoned';

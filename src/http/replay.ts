@@ -41,17 +41,6 @@ export function replayOutcome(
   return after(sent, () => (fastify ? ignoreReplyCalls(response) : ignoreResponseCalls(response)));
 }
 
-/** The value that outer interceptors receive on a replay: the parsed JSON body, else `undefined`. */
-export function replayedValue(outcome: Outcome): unknown {
-  const type = outcome.headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1];
-  if (typeof type !== 'string' || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) return undefined;
-  try {
-    return JSON.parse(bufferOf(outcome.body).toString('utf8'));
-  } catch {
-    return undefined;
-  }
-}
-
 /**
  * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
  * has failed, or answers for itself.
