@@ -5,9 +5,10 @@ import type { EngineParts, RequestPlan } from './engine/engine-parts';
 import { Heartbeat } from './engine/heartbeat';
 import { now } from './engine/monotonic';
 import { OwnedRecord } from './engine/owned-record';
-import { answerOf } from './engine/record-answer';
+import { answerOf, type RecordAnswer } from './engine/record-answer';
 import { Sealing } from './engine/sealing';
 import { RELEASE } from './engine/settlement';
+import { Shutdown } from './engine/shutdown';
 import { StorageCalls } from './engine/storage-calls';
 import { Unstored } from './engine/unstored';
 import { WaitingRoom, type Waiter } from './engine/waiting-room';
@@ -17,7 +18,6 @@ import {
   KeyReusedError,
   RecordUnreadableError,
   RecordUnsupportedError,
-  ShuttingDownError,
   StorageUnavailableError,
 } from './idempotency.errors';
 import type { IdempotencyEvents, IdempotencyEvent } from './idempotency.events';
@@ -43,9 +43,6 @@ export interface Execution<T> {
  */
 type Verdict = Claim | Outcome | IdempotencyError | undefined;
 
-/** How often running handlers are looked at while the application closes. */
-const DRAIN_INTERVAL_MS = 20;
-
 /** The state machine of one key. Knows storages and time, and neither HTTP nor Nest nor RxJS. */
 export class IdempotencyEngine implements EngineParts {
   readonly calls: StorageCalls;
@@ -53,12 +50,10 @@ export class IdempotencyEngine implements EngineParts {
   readonly sealing: Sealing;
   readonly unstored: Unstored;
   readonly waiting: WaitingRoom;
+  readonly shutdown: Shutdown;
   /** Unguessable once a process, then counted: a claim costs no random bytes of the kernel. */
   private readonly tokenPrefix = randomBytes(16).toString('base64url');
   private tokens = 0;
-  private draining: Promise<void> | undefined;
-  /** What is left of `shutdownTimeout`. */
-  private drainMs: number;
 
   constructor(
     readonly storage: IdempotencyStorage,
@@ -68,11 +63,11 @@ export class IdempotencyEngine implements EngineParts {
       'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed'
     >,
   ) {
-    this.drainMs = settings.shutdownTimeoutMs;
     this.calls = new StorageCalls(settings.storageTimeoutMs);
     this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed);
     this.waiting = new WaitingRoom(storage, settings.storageTimeoutMs);
     this.unstored = new Unstored(settings.storageTimeoutMs);
+    this.shutdown = new Shutdown(this, settings.shutdownTimeoutMs);
   }
 
   /** Decides the plan's key in one round trip, then executes or replays. Fails with an `IdempotencyError` otherwise. */
@@ -103,10 +98,12 @@ export class IdempotencyEngine implements EngineParts {
     try {
       answered = execution.replay(outcome);
     } catch (error) {
-      return this.refuse(plan, error, execution);
+      return this.refuseRecord(plan, error, execution);
     }
     this.emit('replayed', plan, { status: outcome.status });
-    return isPromise(answered) ? answered.catch(error => this.refuse(plan, error, execution)) : answered;
+    return isPromise(answered)
+      ? answered.catch(error => this.refuseRecord(plan, error, execution))
+      : answered;
   }
 
   private decide(plan: RequestPlan): MaybePromise<Verdict> {
@@ -142,7 +139,7 @@ export class IdempotencyEngine implements EngineParts {
   private async decideFirst(plan: RequestPlan, waiter: Waiter): Promise<Verdict> {
     const found = await this.ask(plan, waiter);
     if (found instanceof Claim) return found;
-    const answer = await answerOf(plan, found, this.sealing);
+    const answer = await this.answerTo(plan, found);
     return answer === 'in-progress' ? this.wait(plan, waiter) : answer;
   }
 
@@ -190,8 +187,8 @@ export class IdempotencyEngine implements EngineParts {
 
   /** Reports what a storage threw before the run. Whatever it is, the handler does not run. */
   private createFailed(error: unknown, record: OwnedRecord, plan: RequestPlan): IdempotencyError {
-    if (isOfRecord(error)) return error;
     this.reportStorageError('create', plan, error);
+    if (isOfRecord(error)) return error;
     if (!(error instanceof StorageUnavailableError)) {
       return new StorageUnavailableError({ cause: error, isReachable: true });
     }
@@ -218,9 +215,28 @@ export class IdempotencyEngine implements EngineParts {
   /** The claim, or what a record says to a plan that does not wait. */
   private answerNow(plan: RequestPlan, found: Claim | IdempotencyRecord): MaybePromise<Verdict> {
     if (found instanceof Claim) return found;
-    return after(answerOf(plan, found, this.sealing), answer =>
+    return after(this.answerTo(plan, found), answer =>
       answer === 'in-progress' ? new InProgressError(1) : answer,
     );
+  }
+
+  private answerTo(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<RecordAnswer> {
+    try {
+      const answer = answerOf(plan, record, this.sealing);
+      return isPromise(answer) ? answer.catch(error => this.cannotAnswer(plan, error)) : answer;
+    } catch (error) {
+      return this.cannotAnswer(plan, error);
+    }
+  }
+
+  private cannotAnswer(plan: RequestPlan, error: unknown): never {
+    this.reportRecord(plan, error);
+    throw error;
+  }
+
+  /** Where a record is there and cannot be answered from, such as for a key that was taken out of use too early. */
+  private reportRecord(plan: RequestPlan, error: unknown): void {
+    if (isOfRecord(error)) this.reportStorageError('create', plan, error);
   }
 
   /** Waits until the key is decided, at most as long as the plan allows and its client stays. */
@@ -234,7 +250,7 @@ export class IdempotencyEngine implements EngineParts {
         const news = await waiter.next();
         const found = news === 'ask' ? await this.ask(plan, waiter) : news;
         if (found instanceof Claim) return found;
-        const answer = await answerOf(plan, found, this.sealing);
+        const answer = await this.answerTo(plan, found);
         if (answer !== 'in-progress') return answer;
       }
     } finally {
@@ -244,14 +260,17 @@ export class IdempotencyEngine implements EngineParts {
     }
   }
 
+  private refuseRecord<T>(plan: RequestPlan, error: unknown, execution: Execution<T>): MaybePromise<T> {
+    this.reportRecord(plan, error);
+    return this.refuse(plan, error, execution);
+  }
+
   private refuse<T>(plan: RequestPlan, error: unknown, execution: Execution<T>): MaybePromise<T> {
     if (!(error instanceof IdempotencyError)) throw error;
     const { code } = error;
     const status = error.getStatus();
     if (error instanceof KeyReusedError) this.emit('mismatch', plan, { status, code });
     if (status === 409) this.emit('conflict', plan, { status, code });
-    // Where a key was taken out of use too early, operators have to know.
-    if (isOfRecord(error)) this.reportStorageError('create', plan, error);
     return execution.refuse(error);
   }
 
@@ -272,37 +291,12 @@ export class IdempotencyEngine implements EngineParts {
     this.events.alarm({ name: 'storage-error', route, recordKey, operation, error });
   }
 
-  /** Sends waiters home, for the server that is about to close would wait for them. Resolves once they are answered. */
-  async stopWaiting(): Promise<void> {
-    this.waiting.close(new ShuttingDownError());
-    await new Promise(setImmediate);
-  }
-
-  /** Waits for running handlers and stores what is not stored yet; again, where more has begun. At most `shutdownTimeout` in all. */
-  drain(): Promise<void> {
-    this.draining ??= this.waitForRuns().finally(() => (this.draining = undefined));
-    return this.draining;
-  }
-
   /** Leaves nothing behind: no timer, no connection. */
   async close(): Promise<void> {
-    await this.drain();
+    await this.shutdown.drain();
     this.heartbeat.close();
     this.unstored.close();
     await this.storage.close?.();
-  }
-
-  private async waitForRuns(): Promise<void> {
-    await this.stopWaiting();
-    const startedAt = now();
-    const deadline = startedAt + this.drainMs;
-    while ((this.heartbeat.size > 0 || this.unstored.size > 0) && now() < deadline) {
-      if (this.unstored.size > 0) await this.unstored.flush();
-      if (this.heartbeat.size + this.unstored.size > 0) {
-        await new Promise(resolve => setTimeout(resolve, DRAIN_INTERVAL_MS));
-      }
-    }
-    this.drainMs -= now() - startedAt;
   }
 }
 

@@ -23,7 +23,7 @@ import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { boolean, failure } from './idempotency.validation';
+import { boolean, failure, functionOr, knownOptions } from './idempotency.validation';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 
@@ -36,6 +36,17 @@ const builder = new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'is
   }))
   .build();
 const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } = builder;
+
+/** What Nest takes beside the factory, and `isGlobal`. */
+const ASYNC_OPTIONS = [
+  'imports',
+  'inject',
+  'useFactory',
+  'useClass',
+  'useExisting',
+  'provideInjectionTokensFrom',
+  'isGlobal',
+] as const satisfies readonly (keyof typeof builder.ASYNC_OPTIONS_TYPE)[];
 
 /** Makes `@Idempotent()` work: `imports: [IdempotencyModule.forRoot()]`. */
 @Module({
@@ -90,6 +101,7 @@ export class IdempotencyModule
   /** The module with options from `useFactory`, `useClass` or `useExisting`. */
   static override forRootAsync(options: typeof builder.ASYNC_OPTIONS_TYPE): DynamicModule {
     checkIsGlobal(options);
+    checkAsyncOptions(options);
     if ((options.useFactory ?? options.useClass ?? options.useExisting) === undefined) {
       throw new IdempotencyConfigurationError(
         'Expected forRootAsync() to be given `useFactory`, `useClass` or `useExisting`, got none of them.',
@@ -103,7 +115,7 @@ export class IdempotencyModule
   async onModuleInit(): Promise<void> {
     const { httpAdapter } = this.adapterHost;
     addReplayHook(httpAdapter);
-    whenServerHasClosed(httpAdapter, () => this.engine.drain());
+    whenServerHasClosed(httpAdapter, () => this.engine.shutdown.drain());
     if (this.settings.enabled) await this.engine.storage.verify?.();
   }
 
@@ -112,8 +124,8 @@ export class IdempotencyModule
    * in which they close their Redis clients.
    */
   async beforeApplicationShutdown(): Promise<void> {
-    await this.engine.stopWaiting();
-    if (!hasServer(this.adapterHost.httpAdapter)) await this.engine.drain();
+    await this.engine.shutdown.stopWaiting();
+    if (!hasServer(this.adapterHost.httpAdapter)) await this.engine.shutdown.drain();
   }
 
   async onApplicationShutdown(): Promise<void> {
@@ -123,8 +135,22 @@ export class IdempotencyModule
 
 /** Nest takes it out of the options before they are validated. */
 function checkIsGlobal(options: { readonly isGlobal?: unknown }): void {
-  if (typeof options !== 'object' || options === null) throw failure('options', 'an object', options);
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw failure('options', 'an object', options);
+  }
   boolean('isGlobal', options.isGlobal);
+}
+
+/** Nest drops what it does not know, and with it every option of ours that stands beside the factory. */
+function checkAsyncOptions(options: typeof builder.ASYNC_OPTIONS_TYPE): void {
+  try {
+    knownOptions(options, ASYNC_OPTIONS, 'forRootAsync()');
+  } catch (error) {
+    throw new IdempotencyConfigurationError(
+      `${(error as Error).message} Those of the module belong into what the factory returns.`,
+    );
+  }
+  functionOr('useFactory', options.useFactory, []);
 }
 
 /** Nest calls the method of `useClass` or `useExisting` without asking whether it is there. */

@@ -137,7 +137,7 @@ describeStorages('Waiters', kit => {
     await start({ route: { whenInProgress: { wait: '60s' } } });
     const first = ask(app, 'closing');
     await gate.reached();
-    await app.nest.get(IdempotencyEngine).stopWaiting();
+    await app.nest.get(IdempotencyEngine).shutdown.stopWaiting();
     const late = await ask(app, 'closing');
     gate.open();
 

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { inspect } from 'node:util';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
@@ -23,6 +24,7 @@ export class Claim implements Beating {
   private readonly startedAt = now();
   private deadline: number;
   private controller: AbortController | undefined;
+  private inHandlersContext: ((work: () => void) => void) | undefined;
   private loss: LeaseLostError | undefined;
   /** Whether the handler said that its effect begins. */
   hasEffectBegun = false;
@@ -60,6 +62,8 @@ export class Claim implements Beating {
     look();
     if (this.controller === undefined) {
       this.controller = askingController(look);
+      // Listeners are the handler's: the heartbeat, which serves all, is in no request's context.
+      this.inHandlersContext = AsyncLocalStorage.snapshot();
       if (this.loss !== undefined) this.controller.abort(this.loss);
     }
     return this.controller.signal;
@@ -170,7 +174,7 @@ export class Claim implements Beating {
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
     this.loss ??= new LeaseLostError();
-    this.controller?.abort(this.loss);
+    this.inHandlersContext?.(() => this.controller?.abort(this.loss));
   }
 
   /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */

@@ -15,7 +15,7 @@ export type RecordAnswer = Outcome | IdempotencyError | 'in-progress';
 /**
  * What a record says to a plan. A request that differs is refused before all else.
  *
- * @throws RecordUnreadableError (or rejects with it)
+ * @throws RecordUnreadableError, RecordUnsupportedError (or rejects with them)
  */
 export function answerOf(
   plan: RequestPlan,
@@ -40,7 +40,7 @@ async function differenceAcrossReleases(
 ): Promise<IdempotencyError | undefined> {
   const comparable = await plan.fingerprintLike(fingerprint);
   if (comparable === undefined) {
-    return new RecordUnsupportedError(
+    throw new RecordUnsupportedError(
       'its fingerprint was taken by an algorithm that this build does not know',
     );
   }

@@ -1,0 +1,41 @@
+import { ShuttingDownError } from '../idempotency.errors';
+import type { EngineParts } from './engine-parts';
+import { now } from './monotonic';
+
+/** How often running handlers are looked at while the application closes. */
+const INTERVAL_MS = 20;
+
+/** What a closing application waits for. */
+export class Shutdown {
+  private draining: Promise<void> | undefined;
+
+  /** @param leftMs what is left of `shutdownTimeout` */
+  constructor(
+    private readonly parts: Pick<EngineParts, 'heartbeat' | 'unstored' | 'waiting'>,
+    private leftMs: number,
+  ) {}
+
+  /** Sends waiters home, for the server that is about to close would wait for them. Resolves once they are answered. */
+  async stopWaiting(): Promise<void> {
+    this.parts.waiting.close(new ShuttingDownError());
+    await new Promise(setImmediate);
+  }
+
+  /** Waits for running handlers and stores what is not stored yet; again, where more has begun. At most `shutdownTimeout` in all. */
+  drain(): Promise<void> {
+    this.draining ??= this.waitForRuns().finally(() => (this.draining = undefined));
+    return this.draining;
+  }
+
+  private async waitForRuns(): Promise<void> {
+    await this.stopWaiting();
+    const startedAt = now();
+    const deadline = startedAt + this.leftMs;
+    const { heartbeat, unstored } = this.parts;
+    while ((heartbeat.size > 0 || unstored.size > 0) && now() < deadline) {
+      if (unstored.size > 0) await unstored.flush();
+      if (heartbeat.size + unstored.size > 0) await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
+    }
+    this.leftMs -= now() - startedAt;
+  }
+}
