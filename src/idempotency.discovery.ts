@@ -40,6 +40,11 @@ export function handlerOf({ prototype }: Controller, name: string): Handler | un
   return typeof value === 'function' ? (value as Handler) : undefined;
 }
 
+/** Whether a route leads to it. */
+export function isHttpHandler(handler: Handler): boolean {
+  return Reflect.getMetadata(NEST_METADATA.method, handler) !== undefined;
+}
+
 const UNSAFE_METHODS: readonly unknown[] = [
   RequestMethod.POST,
   RequestMethod.PUT,
@@ -53,4 +58,15 @@ const UNSAFE_METHODS: readonly unknown[] = [
  */
 export function isUnsafe(handler: object): boolean {
   return UNSAFE_METHODS.includes(Reflect.getMetadata(NEST_METADATA.method, handler));
+}
+
+/** The decorated parameters of a handler, as Nest keeps them. */
+export function parametersOf(
+  controller: Controller,
+  name: string,
+): Record<string, { readonly factory?: unknown }> {
+  return (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
+    string,
+    object
+  >;
 }

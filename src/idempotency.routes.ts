@@ -2,26 +2,27 @@ import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
+import { isOverridden, isWrapped, laterInterceptors } from './idempotency.bindings';
 import {
   handlerOf,
   handlerNames,
+  isHttpHandler,
   isUnsafe,
   overridesOf,
-  ownerOf,
+  parametersOf,
   type Controller,
   type Handler,
 } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
-import {
-  IDEMPOTENT_METADATA,
-  INTERCEPTOR_METADATA,
-  NEST_METADATA,
-  NOT_IDEMPOTENT_METADATA,
-  RESPONSE_PARAMETER_KINDS,
-} from './idempotency.metadata';
-import { injectsLease } from './idempotency.lease';
+import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './idempotency.metadata';
 import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
+import {
+  checkHttpHandler,
+  refuseBothMarks,
+  refuseToRely,
+  requireValueLevel,
+} from './idempotency.route-checks';
 import {
   refuseSharedEvents,
   refuseSharedRoutes,
@@ -113,17 +114,15 @@ export class IdempotencyRoutes implements OnModuleInit {
     for (const name of handlerNames(controller.prototype)) {
       const declared = handlerOf(controller, name);
       if (declared === undefined) continue;
-      const isHttp = Reflect.getMetadata(NEST_METADATA.method, declared) !== undefined;
+      const isHttp = isHttpHandler(declared);
       if (overridesOf(declared) === undefined) {
-        if (isHttp && hasLostMark(controller.prototype, name)) throw lostMark(`${controller.name}.${name}`);
-        if (injectsLease(parametersOf(controller, name)))
-          throw leaseWithoutMark(`${controller.name}.${name}`);
+        refuseToRely(controller, name, declared);
         continue;
       }
-      if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, declared))
-        throw markedBoth(`${controller.name}.${name}`);
+      const at = `${controller.name}.${name}`;
+      refuseBothMarks(at, declared);
       if (isHttp) {
-        this.checkHandler(controller, name, declared);
+        checkHttpHandler(at, declared, this.logger);
         trackHandler(controller, name);
       }
       const handler = handlerOf(controller, name) ?? declared;
@@ -131,7 +130,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       if (route === undefined) continue;
       this.marked.push({ controller, handler, name });
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
-      else requireValueLevel(`${controller.name}.${name}`, handler, route);
+      else requireValueLevel(at, handler, route.settings);
     }
   }
 
@@ -168,20 +167,6 @@ export class IdempotencyRoutes implements OnModuleInit {
     }
   }
 
-  private checkHandler(controller: Controller, name: string, handler: Handler): void {
-    const at = `${controller.name}.${name}`;
-    if (Reflect.getMetadata(NEST_METADATA.sse, handler) === true) {
-      throw new IdempotencyConfigurationError(
-        `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
-      );
-    }
-    if (laterInterceptors(handler).some(isUploadInterceptor)) {
-      this.logger.warn(
-        `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
-      );
-    }
-  }
-
   /** Where nothing is marked, no request brings a key; `run()` asks for itself. */
   private requireScope(): void {
     if (this.settings.defaults.scopeDecided || !this.settings.enabled) return;
@@ -196,32 +181,10 @@ export class IdempotencyRoutes implements OnModuleInit {
   }
 }
 
-/** The decorated parameters of a handler, as Nest keeps them. */
-function parametersOf(controller: Controller, name: string): Record<string, { readonly factory?: unknown }> {
-  return (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
-    string,
-    object
-  >;
-}
-
 function injectsResponse(controller: Controller, name: string): boolean {
   return Object.keys(parametersOf(controller, name)).some(key =>
     RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''),
   );
-}
-
-function interceptorsOf(handler: Handler): unknown[] {
-  return (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
-}
-
-function laterInterceptors(handler: Handler): unknown[] {
-  const interceptors = interceptorsOf(handler);
-  return interceptors.slice(interceptors.findIndex(isOurs) + 1);
-}
-
-function isWrapped(controller: Controller, handler: Handler): boolean {
-  const isFirst = interceptorsOf(handler).findIndex(isOurs) === 0;
-  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isFirst;
 }
 
 function captureRules(
@@ -251,64 +214,4 @@ function captureRules(
 function ownHeaders(handler: Handler): string[] {
   const headers = (Reflect.getMetadata(NEST_METADATA.headers, handler) ?? []) as readonly { name: string }[];
   return headers.map(({ name }) => name.toLowerCase());
-}
-
-/** `overrideInterceptor()` of `@nestjs/testing` leaves the token and replaces what stands behind it. */
-function isOverridden(injectables: ReadonlyMap<unknown, { readonly metatype: unknown }>): boolean {
-  return [...injectables].some(([token, { metatype }]) => isOurs(token) && metatype !== token);
-}
-
-function isOurs(interceptor: unknown): boolean {
-  return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
-}
-
-/** Into what `FileInterceptor()` and its like make, a class of any name, Nest injects one of these. */
-const UPLOAD_OPTIONS: readonly unknown[] = ['MULTER_MODULE_OPTIONS', 'MULTIPART_MODULE_OPTIONS'];
-
-function isUploadInterceptor(interceptor: unknown): boolean {
-  if (typeof interceptor !== 'function') return false;
-  const injected = Reflect.getMetadata(NEST_METADATA.injected, interceptor) as
-    { param: unknown }[] | undefined;
-  return injected?.some(({ param }) => UPLOAD_OPTIONS.includes(param)) === true;
-}
-
-/** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */
-function hasLostMark(prototype: object, name: string): boolean {
-  const owner = ownerOf(prototype, name);
-  return owner !== undefined && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
-}
-
-function lostMark(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, or let it copy the metadata.`,
-  );
-}
-
-function leaseWithoutMark(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} takes \`@IdempotencyLease()\`, but is not marked with \`@Idempotent()\`, so there is no lease and its downstream keys would differ with every attempt. Mark it, or remove the parameter.`,
-  );
-}
-
-function markedBoth(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
-  );
-}
-
-/** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
-function requireValueLevel(at: string, handler: Handler, route: Route): void {
-  const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
-  const isMessage = Reflect.hasMetadata(NEST_METADATA.pattern, handler);
-  if (!isMutation && !isMessage) throw unprotectable(at);
-  if (route.settings.key !== undefined) return;
-  throw new IdempotencyConfigurationError(
-    `${at}: expected \`key\` to be a function of the ${isMutation ? 'request' : 'message'}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
-  );
-}
-
-function unprotectable(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation. Gateways and other methods cannot be protected by it: call IdempotencyService.run() there.`,
-  );
 }

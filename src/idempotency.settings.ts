@@ -245,13 +245,16 @@ function checkLease(settings: RouteSettings, storageTimeoutMs: number): void {
 
 function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): SealingKey[] {
   if (encryption === undefined) return [];
-  // What came may be a key in the wrong place, which must not reach a log: only its type is told.
-  if (!Array.isArray(encryption?.keys) || encryption.keys.length === 0) {
-    const got = new expected.Shown(encryption === null ? 'null' : typeof encryption);
+  if (typeof encryption !== 'object' || encryption === null || Array.isArray(encryption)) {
+    const got = new expected.Shown(sizeOf(encryption));
     throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
   }
   expected.knownOptions(encryption, ['keys', 'acceptUnsealed'], 'encryption');
   expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
+  if (!Array.isArray(encryption.keys) || encryption.keys.length === 0) {
+    const got = new expected.Shown(sizeOf(encryption.keys));
+    throw expected.failure('encryption.keys', 'an array of at least one key', got);
+  }
   const ids = new Set<string>();
   return encryption.keys.map((entry: Partial<EncryptionKey> | null, index) => {
     const at = `encryption.keys[${index}]`;
@@ -282,10 +285,14 @@ function aes256Key(at: string, key: unknown): Uint8Array {
   return bytes;
 }
 
-/** The key itself must not reach a log. */
-function sizeOf(key: unknown): string {
-  if (typeof key === 'string') return key === '' ? 'an empty text' : `a text of ${key.length} characters`;
-  return key instanceof Uint8Array ? `${key.length} bytes` : key === undefined ? 'nothing' : typeof key;
+/** What came may be a key, if in the wrong place, which must not reach a log. */
+function sizeOf(value: unknown): string {
+  if (typeof value === 'string')
+    return value === '' ? 'an empty text' : `a text of ${value.length} characters`;
+  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
+  if (value === undefined) return 'nothing';
+  return value === null ? 'null' : `a value of type ${typeof value}`;
 }
 
 /** Strict: Node's decoder skips what it does not know, so a mangled text could pass for a weaker key. */

@@ -38,10 +38,10 @@ export function scopeFrom(
   request: unknown,
   context: ExecutionContext,
 ): MaybePromise<string> {
-  return after(ask('scope', option, request, context), checkScope);
+  return after(ask('scope', option, request, context), usableScope);
 }
 
-function checkScope(scope: unknown): string {
+function usableScope(scope: unknown): string {
   if (typeof scope === 'string' && scope !== '') return scope;
   const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
   throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);

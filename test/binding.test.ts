@@ -5,19 +5,36 @@ import {
   Logger,
   Post,
   UseInterceptors,
+  type CallHandler,
+  type ExecutionContext,
   type INestApplication,
+  type NestInterceptor,
   type Provider,
   type Type,
 } from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
+import { MessagePattern } from '@nestjs/microservices';
 import { FileInterceptor } from '@nestjs/platform-express';
 import { FileInterceptor as FastifyFileInterceptor } from '@nestjs/platform-fastify/multipart';
-import { IdempotencyInterceptor, Idempotent, type IdempotencyEvent } from '../src';
+import {
+  IdempotencyConfigurationError,
+  IdempotencyInterceptor,
+  Idempotent,
+  NotIdempotent,
+  type IdempotencyEvent,
+} from '../src';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
 @Injectable()
 class Runs {
   count = 0;
+}
+
+@Injectable()
+class PassInterceptor implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle();
+  }
 }
 
 const GLOBAL = { provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor };
@@ -56,7 +73,6 @@ class HandBoundController {
   }
 
   @Post('unmarked')
-  @UseInterceptors(IdempotencyInterceptor)
   unmarked() {
     return { run: ++this.runs.count };
   }
@@ -157,6 +173,67 @@ describe.each(PLATFORMS)('binding the interceptor on %s', platform => {
       expect([second.body, second.replayed]).toEqual([{ run: 2 }, false]);
       expect(events).toEqual([]);
     });
+  });
+
+  @Controller()
+  class BoundAloneController {
+    @Post()
+    @UseInterceptors(IdempotencyInterceptor)
+    create() {
+      return {};
+    }
+  }
+
+  @Controller()
+  @UseInterceptors(IdempotencyInterceptor)
+  class BoundTwiceController {
+    @Get()
+    @UseInterceptors(PassInterceptor, IdempotencyInterceptor)
+    create() {
+      return {};
+    }
+  }
+
+  @Controller()
+  class BoundConsumer {
+    @MessagePattern('pay')
+    @UseInterceptors(IdempotencyInterceptor)
+    create() {
+      return {};
+    }
+  }
+
+  it.each([
+    ['alone', BoundAloneController, []],
+    ['on the class too', BoundTwiceController, []],
+    ['with APP_INTERCEPTOR', BoundAloneController, [GLOBAL]],
+    ['on a message handler', BoundConsumer, []],
+  ] as [string, Type, Provider[]][])(
+    'by hand to a handler that is not marked is refused at the start: %s',
+    async (_how, controller, providers) => {
+      const refused = started(startProtected({ platform, controllers: [controller], providers }));
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(
+        `${controller.name}.create has \`@UseInterceptors(IdempotencyInterceptor)\`, but is not marked`,
+      );
+    },
+  );
+
+  it('by hand to a handler that is exempt is taken, and does nothing', async () => {
+    @Controller()
+    class ExemptController {
+      private runs = 0;
+
+      @Post()
+      @NotIdempotent('only counts')
+      @UseInterceptors(IdempotencyInterceptor)
+      create() {
+        return { run: ++this.runs };
+      }
+    }
+    const app = await started(startProtected({ platform, controllers: [ExemptController] }));
+    await app.post('/', 'k');
+    expect((await app.post('/', 'k')).body).toEqual({ run: 2 });
   });
 
   it('app.useGlobalInterceptors() takes the interceptor of the container', async () => {

@@ -1,4 +1,9 @@
-import { MemoryStorage, StorageUnavailableError, type ClaimRequest } from '../src';
+import {
+  IdempotencyConfigurationError,
+  MemoryStorage,
+  StorageUnavailableError,
+  type ClaimRequest,
+} from '../src';
 import { FaultyStorage, storageContract, type StorageFault } from '../src/testing';
 import { SettableClock } from '../src/testing';
 
@@ -99,5 +104,58 @@ describe('FaultyStorage', () => {
   it('refuses an n that counts nothing', () => {
     const storage = new FaultyStorage(new MemoryStorage());
     expect(() => storage.fail('get', 0, { kind: 'refused' })).toThrow(RangeError);
+  });
+
+  const faultless = () => new FaultyStorage(new MemoryStorage());
+  const KINDS = "'refused' or 'lost-request' or 'lost-reply' or 'disconnected' or 'repeated' or 'none'";
+
+  it.each<[string, () => unknown, string]>([
+    [
+      'a method that there is not',
+      () => faultless().fail('creat' as never, 1, { kind: 'refused' }),
+      "Expected `method` to be 'get' or 'create' or 'complete' or 'release' or 'extend' or 'delete', got 'creat'.",
+    ],
+    [
+      'a kind that there is not',
+      () => faultless().fail('create', 1, { kind: 'refuse' as never }),
+      `Expected \`kind\` to be ${KINDS}, got 'refuse'.`,
+    ],
+    ['no kind', () => faultless().fail('create', 1, {} as never), `\`kind\` to be ${KINDS}, got nothing.`],
+    [
+      'a member that there is not',
+      () => faultless().fail('create', 1, { kind: 'none', dealyMs: 10 } as never),
+      'Unknown option `dealyMs` of `fault`.',
+    ],
+    [
+      'no fault',
+      () => faultless().fail('create', 1, undefined as never),
+      'Expected `fault` to be an object, got nothing.',
+    ],
+    [
+      'a decision for a kind that there is not',
+      () =>
+        faultless()
+          .failWhen(() => ({ kind: 'refuse' as never }))
+          .get('k'),
+      `Expected \`kind\` to be ${KINDS}, got 'refuse'.`,
+    ],
+    [
+      'a decision that is no function',
+      () => faultless().failWhen({ kind: 'refused' } as never),
+      'Expected `decide` to be a function of the call, got an object with kind.',
+    ],
+    [
+      'no storage',
+      () => new FaultyStorage(undefined as never),
+      'Expected `storage` to be the storage to stand around, got nothing.',
+    ],
+    [
+      'what is no storage',
+      () => new FaultyStorage({} as never),
+      'Expected `storage` to be a storage with the methods get, create,',
+    ],
+  ])('refuses %s, so that no test passes without its fault', (_what, act, message) => {
+    expect(act).toThrow(IdempotencyConfigurationError);
+    expect(act).toThrow(message);
   });
 });

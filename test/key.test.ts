@@ -189,6 +189,12 @@ describe('a key from a function or a caller of run()', () => {
     expectInvalid(() => checkKey(value, rules), 'sesame');
   });
 
+  it('is told to be empty where it is', () => {
+    expect(() => checkKey('', rules)).toThrow(
+      'Expected the key to be a string of 1 to 255 characters, got an empty text.',
+    );
+  });
+
   it('follows keyFormat', () => {
     const uuids = { maxKeyLength: 255, keyFormat: compileKeyFormat('uuid') };
     expect(checkKey(UUID, uuids)).toBe(UUID);

@@ -90,6 +90,33 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       );
     });
 
+    const useFactory = () => OPTIONS;
+    it.each([
+      [
+        'an option of the module',
+        { useFactory, ttl: '1h' },
+        /^Unknown option `ttl` of `forRootAsync\(\)`.* belong into what the factory returns\.$/,
+      ],
+      ['a misspelt member', { useFactory, injects: [] }, /^Unknown option `injects` of `forRootAsync\(\)`/],
+      ['no function', { useFactory: 'x' }, /^Expected `useFactory` to be a function, got 'x'\.$/],
+      ['an array', [], /^Expected `options` to be an object, got an array\.$/],
+    ])('refuses %s', (_what, options, message) => {
+      const call = () => IdempotencyModule.forRootAsync(options as never);
+      expect(call).toThrow(IdempotencyConfigurationError);
+      expect(call).toThrow(message);
+    });
+
+    it('takes every member that Nest knows', async () => {
+      const module = IdempotencyModule.forRootAsync({
+        imports: [],
+        inject: [],
+        useFactory,
+        provideInjectionTokensFrom: [],
+        isGlobal: true,
+      });
+      expect((await startWith(module)).port).toBeGreaterThan(0);
+    });
+
     it('validates what the factory gives', async () => {
       const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ttl: -1 }) });
       await expect(startWith(module)).rejects.toThrow('Expected `ttl` to be');
@@ -162,6 +189,12 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       await app.post('/', 'k');
       expect((await app.post('/', 'k')).replayed).toBe(true);
     });
+  });
+
+  it('refuses options that are an array', () => {
+    expect(() => IdempotencyModule.forRoot([] as never)).toThrow(
+      'Expected `options` to be an object, got an array.',
+    );
   });
 
   it('a forgotten module is an error at start-up, not an unprotected route', async () => {
@@ -279,12 +312,17 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
   });
 
   describe('a storage', () => {
-    it('is verified at start-up where it can be', async () => {
-      class Checked extends MemoryStorage {
-        verify(): Promise<void> {
-          return Promise.reject(new IdempotencyConfigurationError('it evicts'));
-        }
+    class Checked extends MemoryStorage {
+      verify(): Promise<void> {
+        return Promise.reject(new IdempotencyConfigurationError('it evicts'));
       }
+    }
+
+    it('is not verified with enabled: false, which gets an application past an incident', async () => {
+      await startWith(IdempotencyModule.forRoot({ storage: new Checked(), enabled: false }));
+    });
+
+    it('is verified at start-up where it can be', async () => {
       await expect(startWith(IdempotencyModule.forRoot({ storage: new Checked() }))).rejects.toThrow(
         'it evicts',
       );

@@ -175,6 +175,21 @@ describe('a wrong option is refused by its name, with what was expected and what
     );
   });
 
+  it.each([
+    ['a key in their place', { key: SECRET_KEY }, 'Unknown option `key` of `encryption`. Options here are:'],
+    [
+      'a text',
+      { keys: SECRET_KEY },
+      'Expected `encryption.keys` to be an array of at least one key, got a text of 8 characters.',
+    ],
+    ['an empty array', { keys: [] }, 'to be an array of at least one key, got an empty array.'],
+    ['nothing', {}, 'to be an array of at least one key, got nothing.'],
+  ])('encryption: keys that are %s', (_what, encryption, message) => {
+    const told = refusal(() => resolveModuleSettings({ encryption: encryption as never }));
+    expect(told).toContain(message);
+    expect(told).not.toContain(SECRET_KEY);
+  });
+
   it('encryption: keys of the command line, without telling them', async () => {
     const stderr = new PassThrough();
     const io = {

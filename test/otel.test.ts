@@ -1,4 +1,4 @@
-import { context, trace } from '@opentelemetry/api';
+import { context, metrics as globalMetrics, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import {
   AggregationTemporality,
@@ -20,6 +20,7 @@ import { channel } from 'node:diagnostics_channel';
 import { join } from 'node:path';
 import {
   IDEMPOTENCY_CHANNEL,
+  IdempotencyConfigurationError,
   Idempotent,
   IdempotencyModule,
   MemoryStorage,
@@ -271,6 +272,37 @@ describe('the observation', () => {
     publish({ name: 'claimed', route: ROUTE });
     await app.close();
     publish({ name: 'claimed', route: ROUTE });
+    expect(await metrics.value(EVENTS, { outcome: 'claimed' })).toBe(1);
+  });
+});
+
+describe('IdempotencyTelemetryModule', () => {
+  it.each([
+    [{ spanEvent: false }, 'Unknown option `spanEvent`. Options here are: meterProvider, spanEvents.'],
+    [{ spanEvents: 'no' }, "Expected `spanEvents` to be true or false, got 'no'."],
+    [[], 'Expected `options` to be an object, got an array.'],
+  ])('refuses wrong options, as observeIdempotency() does: %j', (options, message) => {
+    for (const call of [
+      () => IdempotencyTelemetryModule.forRoot(options as never),
+      () => observeIdempotency(options as never),
+    ]) {
+      expect(call).toThrow(IdempotencyConfigurationError);
+      expect(call).toThrow(message);
+    }
+  });
+
+  it('works without forRoot(), over the global provider', async () => {
+    end();
+    globalMetrics.setGlobalMeterProvider(metrics.provider);
+    @Module({ imports: [IdempotencyModule.forRoot({ scope: false }), IdempotencyTelemetryModule] })
+    class AppModule {}
+    const app = await NestFactory.createApplicationContext(AppModule, {
+      logger: false,
+      abortOnError: false,
+    });
+    publish({ name: 'claimed', route: ROUTE });
+    await app.close();
+    globalMetrics.disable();
     expect(await metrics.value(EVENTS, { outcome: 'claimed' })).toBe(1);
   });
 });

@@ -6,6 +6,18 @@ import { SettableClock, storageContract } from '../src/testing';
 import { describeRedis, redisUrl } from './support/redis';
 import { realTime } from './support/real-time';
 
+it.each([
+  [undefined, 'Expected `options` to be an object, got nothing.'],
+  [{}, 'Expected `test` to be a function that registers a test, such as `test` of jest, got nothing.'],
+  [{ test }, 'Expected `create` to be a function that makes the storage of one test, got nothing.'],
+  [
+    { test, create: () => ({}), short: 60 },
+    'Unknown option `short`. Options here are: create, shortMs, test.',
+  ],
+])('storageContract() says what it lacks: %p', (options, message) => {
+  expect(() => storageContract(options as never)).toThrow(message);
+});
+
 describe('MemoryStorage keeps the storage contract', () => {
   storageContract({
     test,

@@ -152,8 +152,7 @@ function assertUsable(key: string, subject: string, rules: KeyRules, asciiOnly: 
   const { maxKeyLength, keyFormat } = rules;
   // Before anything that reads the key: a hostile one costs no more than its length field.
   if (key.length > maxKeyLength) throw invalid(subject, `${key.length} characters`, rules, asciiOnly);
-  if (key.trim() === '')
-    throw invalid(subject, key === '' ? 'nothing' : 'white space only', rules, asciiOnly);
+  if (key.trim() === '') throw invalid(subject, blankness(key, asciiOnly), rules, asciiOnly);
   if (asciiOnly && !PRINTABLE_ASCII.test(key)) {
     throw invalid(subject, 'control or non-ASCII characters', rules);
   }
@@ -163,6 +162,12 @@ function assertUsable(key: string, subject: string, rules: KeyRules, asciiOnly: 
     );
   }
   return key;
+}
+
+/** A header without a value holds nothing; a function that gives an empty text has given something. */
+function blankness(key: string, isHeader: boolean): string {
+  if (key !== '') return 'white space only';
+  return isHeader ? 'nothing' : 'an empty text';
 }
 
 /** Says what came in general terms: a key is never echoed. */

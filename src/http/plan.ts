@@ -28,16 +28,17 @@ const ANOTHER_REQUEST = '';
 /** Turns the requests of one route into plans. Pure: it touches neither the storage nor the response. */
 export class HttpPlanner {
   private readonly headerName: string;
+  private readonly lowerHeaderName: string;
   private readonly secret: DigestSecret | undefined;
   private readonly recordKeys: RecordKeys;
 
   constructor(
-    private readonly module: Pick<ModuleSettings, 'headerName' | 'namespace' | 'secret'>,
+    { headerName, namespace, secret }: Pick<ModuleSettings, 'headerName' | 'namespace' | 'secret'>,
     readonly route: string,
     readonly settings: RouteSettings,
   ) {
-    const { headerName, namespace, secret } = module;
-    this.headerName = headerName.toLowerCase();
+    this.headerName = headerName;
+    this.lowerHeaderName = headerName.toLowerCase();
     this.secret = secret;
     const source = settings.key === undefined ? 'header' : `route:${route}`;
     this.recordKeys = new RecordKeys({ namespace, source }, this.secret);
@@ -77,15 +78,13 @@ export class HttpPlanner {
   private keyOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
     const { key, keyRules } = this.settings;
     return key === undefined
-      ? readKey(request, this.headerName, keyRules)
+      ? readKey(request, this.lowerHeaderName, keyRules)
       : keyFrom(key, request, context, this.settings);
   }
 
   private keyMissing(): KeyMissingError {
     const { key } = this.settings;
-    return new KeyMissingError(
-      key === undefined ? `the ${this.module.headerName} header` : 'the request itself',
-    );
+    return new KeyMissingError(key === undefined ? `the ${this.headerName} header` : 'the request itself');
   }
 
   private fingerprint(exchange: PlannedExchange): MaybePromise<string> {

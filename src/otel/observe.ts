@@ -2,6 +2,7 @@ import { metrics, trace, type Attributes, type MeterProvider } from '@openteleme
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { IDEMPOTENCY_CHANNEL, type IdempotencyEvent } from '../idempotency.events';
 import { STORAGE_CHANNEL, type StorageTiming } from '../idempotency.timings';
+import { boolean, knownOptions } from '../idempotency.validation';
 import { Instruments } from './instruments';
 
 export interface ObserveOptions {
@@ -26,6 +27,7 @@ const observations = new Map<MeterProvider, Observation>();
  * @returns ends it; harmless when called again
  */
 export function observeIdempotency(options: ObserveOptions = {}): () => void {
+  checkObserveOptions(options);
   const { meterProvider = metrics.getMeterProvider(), spanEvents = true } = options;
   const observation = observations.get(meterProvider) ?? start(meterProvider, spanEvents);
   observations.set(meterProvider, observation);
@@ -38,6 +40,12 @@ export function observeIdempotency(options: ObserveOptions = {}): () => void {
     observations.delete(meterProvider);
     observation.stop();
   };
+}
+
+/** @throws IdempotencyConfigurationError where an option is unknown or wrong */
+export function checkObserveOptions(options: ObserveOptions): void {
+  knownOptions(options, ['meterProvider', 'spanEvents']);
+  boolean('spanEvents', options.spanEvents);
 }
 
 function start(provider: MeterProvider, spanEvents: boolean): Observation {

@@ -1,11 +1,12 @@
 import {
   Inject,
   Module,
+  Optional,
   type DynamicModule,
   type OnApplicationShutdown,
   type OnModuleInit,
 } from '@nestjs/common';
-import { observeIdempotency, type ObserveOptions } from './observe';
+import { checkObserveOptions, observeIdempotency, type ObserveOptions } from './observe';
 
 const OBSERVE_OPTIONS = Symbol.for('nestjs-idempotency.observe-options');
 
@@ -14,10 +15,12 @@ const OBSERVE_OPTIONS = Symbol.for('nestjs-idempotency.observe-options');
 export class IdempotencyTelemetryModule implements OnModuleInit, OnApplicationShutdown {
   private end: (() => void) | undefined;
 
-  constructor(@Inject(OBSERVE_OPTIONS) private readonly options: ObserveOptions) {}
+  /** The bare module, without `forRoot()`, has no options and takes the defaults. */
+  constructor(@Optional() @Inject(OBSERVE_OPTIONS) private readonly options: ObserveOptions = {}) {}
 
   /** The module with its options; see `observeIdempotency()`. */
   static forRoot(options: ObserveOptions = {}): DynamicModule {
+    checkObserveOptions(options);
     return {
       module: IdempotencyTelemetryModule,
       providers: [{ provide: OBSERVE_OPTIONS, useValue: options }],

@@ -1,3 +1,4 @@
+import { headerBytes } from './header-bytes';
 import { CLAIMED, COMPLETED, NOT_STORED, type RowTable, UNKNOWN } from './memory.rows';
 import {
   type Completion,
@@ -5,7 +6,6 @@ import {
   type HeldReason,
   type IdempotencyRecord,
   type Outcome,
-  type OutcomeHeader,
   RECORD_FORMAT,
 } from './storage';
 
@@ -62,17 +62,6 @@ export function completionBytes(completion: Completion): number {
 /** Payload of a row in bytes. */
 export function rowBytes(rows: RowTable, row: number): number {
   return rows.textLength(row) + rows.bodyBytes(row) + headerBytes(rows.headers(row));
-}
-
-function headerBytes(headers: readonly OutcomeHeader[]): number {
-  let bytes = 0;
-  for (const [name, value] of headers) bytes += name.length + valueBytes(value);
-  return bytes;
-}
-
-function valueBytes(value: OutcomeHeader[1]): number {
-  if (typeof value === 'string') return value.length;
-  return value === null ? 0 : value.reduce((bytes, one) => bytes + one.length, 0);
 }
 
 function readOutcome(rows: RowTable, row: number): Outcome {

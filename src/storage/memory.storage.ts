@@ -1,6 +1,6 @@
 import { StorageUnavailableError } from '../idempotency.errors';
 import { failure, knownOptions, oneOf, positiveInteger } from '../idempotency.validation';
-import { expectDuration } from './duration';
+import { expectDuration } from './expect-duration';
 import { NONE } from './memory.key-index';
 import { Lanes } from './memory.lanes';
 import {

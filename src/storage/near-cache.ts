@@ -1,3 +1,4 @@
+import { headerBytes } from './header-bytes';
 import type { NearCacheSettings } from './near-cache.options';
 import type { CompletedRecord, IdempotencyRecord, OutcomeHeader } from './storage';
 
@@ -132,12 +133,6 @@ function ownMemory(bytes: Uint8Array): Buffer {
 
 function bytesOf(recordKey: string, { fingerprint, outcome }: CompletedRecord): number {
   const { headers, body, reason = '' } = outcome;
-  let bytes = ENTRY_BYTES + recordKey.length + fingerprint.length + reason.length + body.byteLength;
-  for (const [name, value] of headers) bytes += HEADER_BYTES + name.length + valueBytes(value);
-  return bytes;
-}
-
-function valueBytes(value: OutcomeHeader[1]): number {
-  if (typeof value === 'string') return value.length;
-  return value === null ? 0 : value.reduce((bytes, one) => bytes + HEADER_BYTES + one.length, 0);
+  const texts = recordKey.length + fingerprint.length + reason.length + headerBytes(headers, HEADER_BYTES);
+  return ENTRY_BYTES + texts + body.byteLength;
 }

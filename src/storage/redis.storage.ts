@@ -1,5 +1,5 @@
 import { boolean, failure, knownOptions } from '../idempotency.validation';
-import { expectDuration } from './duration';
+import { expectDuration } from './expect-duration';
 import { NearCache } from './near-cache';
 import { type NearCacheOptions, nearCacheSettings } from './near-cache.options';
 import {

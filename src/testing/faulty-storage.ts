@@ -1,4 +1,5 @@
 import { StorageUnavailableError } from '../idempotency.errors';
+import * as expected from '../idempotency.validation';
 import type { MaybePromise } from '../maybe-promise';
 import type { ClaimRequest, Completion, IdempotencyRecord, IdempotencyStorage } from '../storage/storage';
 
@@ -23,6 +24,24 @@ export interface StorageFault {
   /** What a call that fails rejects with. @default StorageUnavailableError */
   readonly error?: unknown;
 }
+
+const METHODS = [
+  'get',
+  'create',
+  'complete',
+  'release',
+  'extend',
+  'delete',
+] as const satisfies readonly StorageMethod[];
+
+const KINDS = [
+  'refused',
+  'lost-request',
+  'lost-reply',
+  'disconnected',
+  'repeated',
+  'none',
+] as const satisfies readonly StorageFault['kind'][];
 
 /** One call that was made. */
 export interface StorageCall {
@@ -54,6 +73,8 @@ export class FaultyStorage implements IdempotencyStorage {
   #decide: (call: StorageCall) => StorageFault | undefined = () => undefined;
 
   constructor(private readonly storage: IdempotencyStorage) {
+    if (storage === undefined) throw expected.failure('storage', 'the storage to stand around', storage);
+    expected.storage('storage', storage);
     this.waitFor = storage.waitFor?.bind(storage);
     this.scan = storage.scan?.bind(storage);
     this.resolve = storage.resolve?.bind(storage);
@@ -62,15 +83,18 @@ export class FaultyStorage implements IdempotencyStorage {
 
   /** Plans a fault for the `n`-th call of a method, counted from 1 and from the beginning. */
   fail(method: StorageMethod, n: number, fault: StorageFault): this {
+    expectOneOf('method', method, METHODS);
     if (!Number.isSafeInteger(n) || n < 1) {
       throw new RangeError(`Expected \`n\` to be a positive integer, got ${n}`);
     }
+    expectFault(fault);
     this.#planned.set(`${method} ${n}`, fault);
     return this;
   }
 
   /** Asks about every call for which no fault was planned. Replaces the function that was set before. */
   failWhen(decide: (call: StorageCall) => StorageFault | undefined): this {
+    if (typeof decide !== 'function') throw expected.failure('decide', 'a function of the call', decide);
     this.#decide = decide;
     return this;
   }
@@ -111,8 +135,21 @@ export class FaultyStorage implements IdempotencyStorage {
     const call = { method, count, recordKey };
     this.calls.push(call);
     const fault = this.#planned.get(`${method} ${count}`) ?? this.#decide(call);
-    return fault === undefined ? run() : suffer(fault, run);
+    if (fault === undefined) return run();
+    expectFault(fault);
+    return suffer(fault, run);
   }
+}
+
+/** A fault that nobody knows would not happen, and an untyped test would pass without it. */
+function expectFault(fault: StorageFault): void {
+  expected.knownOptions(fault, ['kind', 'delayMs', 'replyDelayMs', 'error'], 'fault');
+  expectOneOf('kind', fault.kind, KINDS);
+}
+
+function expectOneOf(name: string, value: string, choices: readonly string[]): void {
+  if (choices.includes(value)) return;
+  throw expected.failure(name, choices.map(choice => `'${choice}'`).join(' or '), value);
 }
 
 async function suffer<T>(fault: StorageFault, run: () => MaybePromise<T>): Promise<T> {

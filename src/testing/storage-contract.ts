@@ -1,3 +1,4 @@
+import { failure, knownOptions } from '../idempotency.validation';
 import type { MaybePromise } from '../maybe-promise';
 import { bytesTests } from './contract/bytes';
 import { claimTests } from './contract/claims';
@@ -57,7 +58,15 @@ const SPECIFICATIONS: readonly Specification[] = [
  * });
  * ```
  */
-export function storageContract({ test, create, shortMs = 1_000 }: StorageContractOptions): void {
+export function storageContract(options: StorageContractOptions): void {
+  knownOptions(options, ['test', 'create', 'shortMs']);
+  const { test, create, shortMs = 1_000 } = options;
+  if (typeof test !== 'function') {
+    throw failure('test', 'a function that registers a test, such as `test` of jest', test);
+  }
+  if (typeof create !== 'function') {
+    throw failure('create', 'a function that makes the storage of one test', create);
+  }
   if (!Number.isSafeInteger(shortMs) || shortMs < 10) {
     throw new RangeError(`Expected \`shortMs\` to be an integer of at least 10, got ${shortMs}`);
   }

@@ -1,0 +1,39 @@
+import type { Controller, Handler } from './idempotency.discovery';
+import { INTERCEPTOR_METADATA, NEST_METADATA } from './idempotency.metadata';
+
+/** Those that stand on the handler itself. */
+export function interceptorsOf(handler: Handler): unknown[] {
+  return (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+}
+
+/** Those that stand within ours. */
+export function laterInterceptors(handler: Handler): unknown[] {
+  const interceptors = interceptorsOf(handler);
+  return interceptors.slice(interceptors.findIndex(isOurs) + 1);
+}
+
+/** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
+export function isWrapped(controller: Controller, handler: Handler): boolean {
+  const isFirst = interceptorsOf(handler).findIndex(isOurs) === 0;
+  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isFirst;
+}
+
+/** `overrideInterceptor()` of `@nestjs/testing` leaves the token and replaces what stands behind it. */
+export function isOverridden(injectables: ReadonlyMap<unknown, { readonly metatype: unknown }>): boolean {
+  return [...injectables].some(([token, { metatype }]) => isOurs(token) && metatype !== token);
+}
+
+export function isOurs(interceptor: unknown): boolean {
+  return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
+}
+
+/** Into what `FileInterceptor()` and its like make, a class of any name, Nest injects one of these. */
+const UPLOAD_OPTIONS: readonly unknown[] = ['MULTER_MODULE_OPTIONS', 'MULTIPART_MODULE_OPTIONS'];
+
+/** Whether it parses the body, after what stands around it has run. */
+export function isUploadInterceptor(interceptor: unknown): boolean {
+  if (typeof interceptor !== 'function') return false;
+  const injected = Reflect.getMetadata(NEST_METADATA.injected, interceptor) as
+    { param: unknown }[] | undefined;
+  return injected?.some(({ param }) => UPLOAD_OPTIONS.includes(param)) === true;
+}

@@ -1,0 +1,100 @@
+import type { Logger } from '@nestjs/common';
+import { interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './idempotency.bindings';
+import {
+  isHttpHandler,
+  overridesOf,
+  ownerOf,
+  parametersOf,
+  type Controller,
+  type Handler,
+} from './idempotency.discovery';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import { injectsLease } from './idempotency.lease';
+import { IDEMPOTENT_METADATA, NEST_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
+import type { IdempotencyRouteOptions } from './idempotency.options';
+import type { RouteSettings } from './idempotency.settings';
+
+/** Refuses a marked handler of HTTP that cannot be protected, and warns of one that is going to be refused. */
+export function checkHttpHandler(at: string, handler: Handler, logger: Pick<Logger, 'warn'>): void {
+  if (Reflect.getMetadata(NEST_METADATA.sse, handler) === true) {
+    throw new IdempotencyConfigurationError(
+      `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
+    );
+  }
+  if (laterInterceptors(handler).some(isUploadInterceptor)) {
+    logger.warn(
+      `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
+    );
+  }
+}
+
+/** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */
+function hasLostMark(prototype: object, name: string): boolean {
+  const owner = ownerOf(prototype, name);
+  return owner !== undefined && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
+}
+
+/** Refuses a handler that is not marked where it shows that somebody relies on the mark. */
+export function refuseToRely(controller: Controller, name: string, handler: Handler): void {
+  const at = `${controller.name}.${name}`;
+  if (isHttpHandler(handler) && hasLostMark(controller.prototype, name)) throw lostMark(at);
+  if (injectsLease(parametersOf(controller, name))) throw leaseWithoutMark(at);
+  const isExempt = Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
+  if (!isExempt && interceptorsOf(handler).some(isOurs)) throw interceptorWithoutMark(at);
+}
+
+function lostMark(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, or let it copy the metadata.`,
+  );
+}
+
+function leaseWithoutMark(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} takes \`@IdempotencyLease()\`, but is not marked with \`@Idempotent()\`, so there is no lease and its downstream keys would differ with every attempt. Mark it, or remove the parameter.`,
+  );
+}
+
+function interceptorWithoutMark(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} has \`@UseInterceptors(IdempotencyInterceptor)\`, but is not marked with \`@Idempotent()\`, so it would run unprotected. Mark it with \`@Idempotent()\`, which binds the interceptor too, or remove the interceptor.`,
+  );
+}
+
+export function refuseBothMarks(at: string, handler: Handler): void {
+  if (!Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return;
+  throw new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
+  );
+}
+
+/** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
+export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
+  const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
+  const isMessage = Reflect.hasMetadata(NEST_METADATA.pattern, handler);
+  if (!isMutation && !isMessage) throw unprotectable(at);
+  const httpOption = httpOptionOf(overridesOf(handler));
+  if (httpOption !== undefined) throw withoutHttp(at, httpOption, isMutation ? 'mutation' : 'message');
+  if (key !== undefined) return;
+  throw new IdempotencyConfigurationError(
+    `${at}: expected \`key\` to be a function of the ${isMutation ? 'request' : 'message'}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
+  );
+}
+
+/** What is set for the handler, or its class, and speaks of HTTP alone. */
+function httpOptionOf(overrides: IdempotencyRouteOptions = {}): string | undefined {
+  if (overrides.fingerprint === 'raw') return "fingerprint: 'raw'";
+  return (['complete', 'replayHeaders'] as const).find(option => overrides[option] !== undefined);
+}
+
+function withoutHttp(at: string, option: string, kind: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at}: expected options that mean something for a ${kind}, got \`${option}\`, which is about HTTP requests and responses. Remove it from \`@Idempotent({ … })\` of the handler or its class.`,
+  );
+}
+
+function unprotectable(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation. Gateways and other methods cannot be protected by it: call IdempotencyService.run() there.`,
+  );
+}
