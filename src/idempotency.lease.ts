@@ -13,8 +13,8 @@ export interface Lease {
   /** Throws a `LeaseLostError` where the claim can no longer be relied on. To be called right before an effect. */
   assertHeld(): void;
   /**
-   * Marks the record before an effect that cannot be taken back. From then on the handler never runs again within the ttl:
-   * a crash, a lapse or an error holds the key. Rejects where the mark cannot be made; the effect must not begin then.
+   * Marks the record before an effect that cannot be taken back. From then on a crash, a lapse or an error holds the key: the
+   * handler does not run again, unless letters (d) to (h) of the guarantee apply. Rejects where the mark cannot be made; the effect must not begin then.
    */
   effectBegins(): Promise<void>;
   /**

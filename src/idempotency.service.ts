@@ -20,10 +20,10 @@ import {
   type RouteSettings,
 } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { failure, knownOptions } from './idempotency.validation';
+import { boolean, failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
-import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
+import { checkKind, resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { JSON_CODEC } from './value/value-codec';
 import { runForValue } from './value/value-run';
 
@@ -152,7 +152,9 @@ export class IdempotencyService {
    * only, because its handler may still run. `false`: there is no such record.
    */
   async release(name: RecordName, options: OperatorOptions = {}): Promise<boolean> {
-    return this.operate(this.recordKey(name), options);
+    const recordKey = this.recordKey(name);
+    checkOptions(options);
+    return this.operate(recordKey, options);
   }
 
   /**
@@ -168,7 +170,9 @@ export class IdempotencyService {
     options: OperatorOptions = {},
   ): Promise<boolean> {
     const recordKey = this.recordKey(name);
+    checkOptions(options);
     const clear = resolvedOutcome(resolution);
+    checkKind(name, resolution);
     const record = await this.read(recordKey);
     if (record === undefined) return false;
     const completion = this.engine.sealing.seal(recordKey, record.fingerprint, clear);
@@ -236,6 +240,12 @@ export class IdempotencyService {
     const { namespace, secret } = this.settings;
     return recordKeyOfName(name, namespace, secret);
   }
+}
+
+/** A misspelt `force` would leave alone what an operator means to free. */
+function checkOptions(options: OperatorOptions): void {
+  knownOptions(options, ['force'], 'options');
+  boolean('force', options.force);
 }
 
 /** The nearest run that is not over yet. */

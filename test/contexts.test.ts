@@ -25,12 +25,15 @@ import { createServer, type AddressInfo } from 'node:net';
 import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
 import {
   Idempotent,
+  IdempotencyConfigurationError,
   IdempotencyInterceptor,
   IdempotencyLease,
   IdempotencyModule,
   type IdempotencyEvent,
+  type IdempotencyRouteOptions,
   type Lease,
 } from '../src';
+import { GRAPHQL_CODEC } from '../src/value/value-codec';
 
 interface Order {
   readonly id: string;
@@ -170,6 +173,17 @@ describe('GraphQL mutations', () => {
       return { at: new Date('2026-11-21T08:30:00Z'), by };
     }
 
+    @Mutation(() => Payment)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+      scope: false,
+    })
+    entity(): Payment {
+      const payment: Payment & { order?: object } = { id: ++runs, amount: 7 };
+      payment.order = { payments: [payment] };
+      return payment;
+    }
+
     @Query(() => Int)
     count() {
       return runs;
@@ -221,11 +235,11 @@ describe('GraphQL mutations', () => {
   beforeEach(() => (runs = 0));
   afterAll(() => app.close());
 
-  async function query(text: string, key = 'k') {
+  async function query(text: string, key: string | null = 'k') {
     const response = await app.inject({
       method: 'POST',
       url: '/graphql',
-      headers: { 'idempotency-key': key },
+      headers: key === null ? {} : { 'idempotency-key': key },
       payload: { query: text },
     });
     return response.json<{ data?: Record<string, unknown> | null; errors?: GraphqlError[] }>();
@@ -255,6 +269,21 @@ describe('GraphQL mutations', () => {
     expect(runs).toBe(1);
   });
 
+  it('gives the first caller what JSON cannot keep, and holds its key', async () => {
+    const text = 'mutation { entity { id amount } }';
+    expect(await query(text, 'g5')).toEqual({ data: { entity: { id: 1, amount: 7 } } });
+    expect((await query(text, 'g5')).errors?.[0]?.extensions).toEqual({ code: 'outcome-not-stored' });
+    expect(runs).toBe(1);
+  });
+
+  it.each([
+    [{ 'nestjs-idempotency:date': 'not one' }],
+    [{ 'nestjs-idempotency:date~': { 'nestjs-idempotency:date': new Date(0) } }],
+    [[new Date(1), { at: new Date(2), 'nestjs-idempotency:date~~': 1 }]],
+  ])('keeps data that looks like its own tags for dates: %j', value => {
+    expect(GRAPHQL_CODEC.decode(GRAPHQL_CODEC.encode(value))).toEqual(value);
+  });
+
   it('keeps keys apart of two that methods of one name serve', async () => {
     await query('mutation { pay(amount: 5) { id } }', 'g4');
     expect(await query('mutation { refund }', 'g4')).toEqual({ data: { refund: -1 } });
@@ -265,12 +294,22 @@ describe('GraphQL mutations', () => {
     expect(missing.errors?.[0]?.message).toContain('key');
     expect((await query('{ count }')).data).toEqual({ count: 0 });
   });
+
+  it('says that its key belongs into the request', async () => {
+    const missing = await query('mutation { pay(amount: 5) { id } }', null);
+    expect(missing.errors?.[0]?.message).toContain('This operation expects its key in the request.');
+    expect(missing.errors?.[0]?.extensions).toEqual({ code: 'key-missing' });
+  });
 });
 
 describe('what cannot be protected fails at start-up', () => {
-  async function start(provider: new () => unknown, as: 'controller' | 'provider') {
+  async function start(
+    provider: new () => unknown,
+    as: 'controller' | 'provider',
+    options: IdempotencyRouteOptions = {},
+  ) {
     @Module({
-      imports: [IdempotencyModule.forRoot({ scope: false })],
+      imports: [IdempotencyModule.forRoot({ scope: false, ...options })],
       controllers: as === 'controller' ? [provider] : [],
       providers: as === 'provider' ? [provider] : [],
     })
@@ -304,6 +343,59 @@ describe('what cannot be protected fails at start-up', () => {
     await expect(start(Consumer, 'controller')).rejects.toThrow(
       'Consumer.work: expected `key` to be a function of the message',
     );
+  });
+
+  const key = (message: Order) => message.id;
+  const ABOUT_HTTP: [string, IdempotencyRouteOptions][] = [
+    ['complete', { key, complete: 'after-response' }],
+    ['replayHeaders', { key, replayHeaders: ['x-a'] }],
+    ["fingerprint: 'raw'", { key, fingerprint: 'raw' }],
+  ];
+
+  it.each(ABOUT_HTTP)(
+    'a message handler with an option that is about HTTP: %s',
+    async (option, overrides) => {
+      @Controller()
+      class Consumer {
+        @MessagePattern('x')
+        @Idempotent(overrides)
+        work() {
+          return 1;
+        }
+      }
+      const refused = start(Consumer, 'controller');
+      await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(refused).rejects.toThrow(
+        `Consumer.work: expected options that mean something for a message, got \`${option}\``,
+      );
+    },
+  );
+
+  it.each(ABOUT_HTTP)('a mutation with an option that is about HTTP: %s', async (option, overrides) => {
+    @Resolver()
+    class Payments {
+      @Mutation(() => Int)
+      @Idempotent(overrides)
+      pay() {
+        return 1;
+      }
+    }
+    await expect(start(Payments, 'provider')).rejects.toThrow(
+      `Payments.pay: expected options that mean something for a mutation, got \`${option}\``,
+    );
+  });
+
+  it('but not a message handler whose module has such options for its routes', async () => {
+    @Controller()
+    class Consumer {
+      @MessagePattern('x')
+      @Idempotent({ key, complete: undefined, fingerprint: 'canonical' })
+      work() {
+        return 1;
+      }
+    }
+    const options = { complete: 'after-response', replayHeaders: ['x-a'], fingerprint: 'raw' } as const;
+    await expect(start(Consumer, 'controller', options)).resolves.toBeUndefined();
   });
 });
 

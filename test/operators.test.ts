@@ -10,6 +10,7 @@ import {
   MemoryStorage,
   RedisStorage,
   type IdempotencyStorage,
+  type OperatorOptions,
   type RecordName,
   type ResolvedOutcome,
 } from '../src';
@@ -122,6 +123,41 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     }
   });
 
+  it.each<[string, RecordName, unknown, string]>([
+    [
+      'a value for a route',
+      name(`${KEY}-kind`),
+      { value: 1 },
+      'an answer with a `status`, for a route, got a `value`',
+    ],
+    [
+      'a value for a webhook',
+      { key: 'evt', route: 'POST /webhooks' },
+      { value: 1 },
+      'an answer with a `status`, for a route, got a `value`',
+    ],
+    [
+      'an answer for a run()',
+      { key: 'k', operation: 'job' },
+      { status: 201 },
+      'a `value`, for what has no answer of HTTP',
+    ],
+    [
+      'an answer for a message',
+      { key: 'k', route: 'message orders.paid' },
+      { status: 201 },
+      'a `value`, for what',
+    ],
+    [
+      'a value that is no list for a mutation',
+      { key: 'k', route: 'Mutation pay' },
+      { value: 'ch_1' },
+      'Expected `value` to be a list of what the handler emits, got string',
+    ],
+  ])('are refused a resolution that no repetition could read: %s', async (_what, given, wrong, message) => {
+    await expect(service.resolve(given, wrong as ResolvedOutcome)).rejects.toThrow(message);
+  });
+
   it('give numbers as headers, as Node takes them', async () => {
     await pay(`${KEY}-numbers`);
     const resolution = { status: 201, headers: { 'Retry-Count': 1, 'X-Two': [1, 'b'] }, body: { id: 7 } };
@@ -173,6 +209,25 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
     await expect(refused).rejects.toThrow(message);
     expect((await service.get(name(`${KEY}-unstorable`)))?.state).toBe('held');
+  });
+
+  it.each<[unknown, string]>([
+    [{ froce: true }, 'Unknown option `froce`. Options here are: force.'],
+    [{ force: 'yes' }, "Expected `force` to be true or false, got 'yes'."],
+    [true, 'Expected `options` to be an object, got true (boolean).'],
+  ])('are refused options that would leave the key as it is: %j', async (wrong, message) => {
+    await pay(`${KEY}-options`);
+    const given = wrong as OperatorOptions;
+    const answer = { status: 201 };
+    for (const call of [
+      () => service.release(name(`${KEY}-options`), given),
+      () => service.resolve(name(`${KEY}-options`), answer, given),
+      () => service.resolve(name(`${KEY}-unknown`), answer, given),
+    ]) {
+      await expect(call()).rejects.toThrow(IdempotencyConfigurationError);
+      await expect(call()).rejects.toThrow(message);
+    }
+    expect((await service.get(name(`${KEY}-options`)))?.state).toBe('held');
   });
 
   it.each<[unknown, string]>([

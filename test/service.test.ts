@@ -281,6 +281,27 @@ describe('IdempotencyService.run()', () => {
     );
   });
 
+  it('knows when a run was over: what it leaves behind is not inside it', async () => {
+    const { service } = await start();
+    const gate = new Gate();
+    let later: Promise<unknown> = Promise.resolve();
+    const work = counter();
+    await service.run(INVOICE, () => {
+      later = gate.pass().then(() => service.run(INVOICE, work));
+      return work();
+    });
+    gate.open();
+    expect(await later).toEqual({ run: 1 });
+  });
+
+  it('holds the key of a result beyond maxResponseBytes, which its first caller gets', async () => {
+    const { service } = await start({ maxResponseBytes: 10 });
+    const work = jest.fn(() => 'x'.repeat(11));
+    expect(await service.run(INVOICE, work)).toBe('x'.repeat(11));
+    await expect(service.run(INVOICE, work)).rejects.toThrow(HeldError);
+    expect(work).toHaveBeenCalledTimes(1);
+  });
+
   it('runs unprotected with enabled: false', async () => {
     const { service } = await start({ enabled: false });
     const work = jest.fn((lease: Lease) => ({ at: new Date(0), key: lease.key }));
@@ -372,4 +393,14 @@ describe('IdempotencyService.run()', () => {
     expect((await app.post('/', 'k')).body).toEqual({ receipt: 'r-1' });
     expect(runs).toEqual(['receipt', 'handler', 'handler']);
   });
+});
+
+it('A storage that rejects with something that has no text is one that cannot be reached', async () => {
+  const storage = new MemoryStorage();
+  jest
+    .spyOn(storage, 'create')
+    .mockImplementation(() => Promise.reject(Object.create(null) as Error) as never);
+  const { service, names } = await startWorker(storage);
+  await expect(service.run(INVOICE, counter())).rejects.toThrow(StorageUnavailableError);
+  expect(names()).toEqual(['storage-error']);
 });

@@ -19,7 +19,8 @@ export function recordKeyFrom(args: Arguments, settings: ModuleSettings): string
   return recordKeyOfName(recordNameFrom(args), namespace, secret);
 }
 
-function recordNameFrom(args: Arguments): RecordName {
+/** @throws UsageError, KeyInvalidError */
+export function recordNameFrom(args: Arguments): RecordName {
   args.oneOf(['key', 'record-key'], true);
   args.oneOf(['operation', 'route'], false);
   const recordKey = args.text('record-key');

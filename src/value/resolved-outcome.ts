@@ -2,6 +2,7 @@ import type { Duration } from '../duration';
 import { isNeverStored, isSendable, NEVER_STORED_HEADERS } from '../http/headers';
 import type { IdempotencyConfigurationError } from '../idempotency.errors';
 import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
+import type { RecordName } from '../record-name';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
 import { jsonBytes } from './value-codec';
 import { outcomeOf } from './value-run';
@@ -35,6 +36,30 @@ export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
   knownOptions(resolution, isValue ? ['value', 'ttl'] : ['status', 'headers', 'body', 'ttl'], 'resolution');
   duration('ttl', resolution.ttl);
   return isValue ? outcomeOf(jsonOf('value', resolution.value)) : answerOutcome(resolution);
+}
+
+/**
+ * Refuses an outcome of another kind than the record's: no repetition could read it, and it is final.
+ *
+ * @throws IdempotencyConfigurationError
+ */
+export function checkKind(name: RecordName, resolution: ResolvedOutcome): void {
+  if ('recordKey' in name) return;
+  const { operation, route } = name;
+  if (operation === undefined && (route === undefined || isHttpRoute(route))) {
+    if ('value' in resolution) throw failure('resolution', 'an answer with a `status`, for a route', VALUE);
+  } else if (!('value' in resolution)) {
+    throw failure('resolution', 'a `value`, for what has no answer of HTTP', new Shown('a `status`'));
+  } else if (operation === undefined && !Array.isArray(resolution.value)) {
+    throw failure('value', 'a list of what the handler emits', new Shown(typeof resolution.value));
+  }
+}
+
+const VALUE = new Shown('a `value`');
+
+/** As events name it: `POST /payments`. */
+function isHttpRoute(route: string): boolean {
+  return /^[A-Z-]+ \//.test(route);
 }
 
 function noResolution(got: unknown): IdempotencyConfigurationError {

@@ -12,6 +12,8 @@ interface Call {
   readonly request: unknown;
   /** What makes two calls the same: the message, or the arguments of the mutation. */
   readonly payload: unknown;
+  /** Where a client puts its key, in words. */
+  readonly source: 'the message' | 'the request';
 }
 
 /** Makes plans of RPC messages and GraphQL mutations, whose keys come from the route's `key` function. */
@@ -28,10 +30,10 @@ export class ValuePlanner {
     route: { readonly name: string; readonly settings: RouteSettings },
   ): Promise<RequestPlan | undefined> {
     const { settings } = route;
-    const { request, payload } = callOf(context);
+    const { request, payload, source } = callOf(context);
     const key = settings.key && (await keyFrom(settings.key, request, context, settings));
     if (key === undefined) {
-      if (settings.required) throw new KeyMissingError('the message');
+      if (settings.required) throw new KeyMissingError(source);
       return undefined;
     }
     const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
@@ -49,7 +51,7 @@ export class ValuePlanner {
 
 async function comparable(
   { fingerprint }: RouteSettings,
-  { request, payload }: Call,
+  { request, payload }: Omit<Call, 'source'>,
   context: ExecutionContext,
 ): Promise<unknown> {
   if (fingerprint === false) return null;
@@ -59,9 +61,10 @@ async function comparable(
 function callOf(context: ExecutionContext): Call {
   if (context.getType<string>() !== 'graphql') {
     const data: unknown = context.switchToRpc().getData();
-    return { request: data, payload: data };
+    return { request: data, payload: data, source: 'the message' };
   }
   // The four arguments of a GraphQL resolver: parent, arguments, context, info.
   const graphql = context.getArgByIndex<{ req?: unknown; request?: unknown } | undefined>(2);
-  return { request: graphql?.req ?? graphql?.request ?? graphql, payload: context.getArgByIndex(1) };
+  const request = graphql?.req ?? graphql?.request ?? graphql;
+  return { request, payload: context.getArgByIndex(1), source: 'the request' };
 }

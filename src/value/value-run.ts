@@ -19,6 +19,7 @@ export async function runForValue<T>(
   } catch (error) {
     // The work was done, so it must not be done again; but its value cannot be kept, so nothing can be given to a repetition.
     await claim.settle(hold('returned'));
+    if (codec.givesItself) return value;
     throw error;
   }
   const isTooLarge = outcome.body.length > maxResponseBytes;

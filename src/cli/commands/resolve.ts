@@ -1,5 +1,5 @@
 import { DEFAULTS } from '../../idempotency.options';
-import { resolvedOutcome, type ResolvedOutcome } from '../../value/resolved-outcome';
+import { checkKind, resolvedOutcome, type ResolvedOutcome } from '../../value/resolved-outcome';
 import type { Arguments } from '../arguments';
 import { change, refuseUnlessHeld } from '../change';
 import type { Command } from '../command';
@@ -7,6 +7,7 @@ import { settingsOf } from '../desk';
 import { UsageError } from '../exit-codes';
 import { CONFIRMATION_FLAGS, CONNECTION_FLAGS, ENCRYPTION_FLAGS, NAME_FLAGS, OUTPUT_FLAGS } from '../flags';
 import { formatBytes } from '../format';
+import { recordNameFrom } from '../naming';
 import { readBytes } from '../secrets';
 
 export const resolve: Command = {
@@ -41,6 +42,7 @@ export const resolve: Command = {
   async run(args, io) {
     const resolution = { ...resolutionFrom(args), ttl: args.duration('ttl') ?? DEFAULTS.ttl };
     const { status, headers, body } = resolvedOutcome(resolution);
+    checkKind(recordNameFrom(args), resolution);
     const settings = settingsOf(args, io);
     const sealed = settings.sealingKeys.length > 0 ? 'sealed' : 'in clear';
     return change(args, io, settings, {
