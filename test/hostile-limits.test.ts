@@ -78,7 +78,7 @@ describeApps(kit => {
   );
 });
 
-describe('a million distinct keys', () => {
+describe('hundreds of thousands of distinct keys', () => {
   const claim: ClaimRequest = {
     token: 't',
     fingerprint: 'c1:f',
@@ -87,7 +87,7 @@ describe('a million distinct keys', () => {
     ttlMs: 1000,
   };
   const outcome = (key: number) => ({ status: 201, headers: [], body: Buffer.from(`answer ${key}`) });
-  const COUNT = 1_000_000;
+  const COUNT = 300_000;
 
   it('leave a storage bounded, and every record that still lives is replayed', () => {
     const clock = new SettableClock();
@@ -105,7 +105,7 @@ describe('a million distinct keys', () => {
       const record = storage.create(`key ${key}`, { ...claim, token: 'retry' }) as CompletedRecord;
       expect(Buffer.from(record.outcome.body).toString()).toBe(`answer ${key}`);
     }
-  }, 20_000);
+  });
 
   it('are refused once the storage is full, and no promise is broken for that', () => {
     const storage = new MemoryStorage({ maxEntries: 1000 });
