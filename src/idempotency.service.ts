@@ -23,7 +23,7 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
-import { checkKind, resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
+import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { JSON_CODEC } from './value/value-codec';
 import { runForValue } from './value/value-run';
 
@@ -171,8 +171,7 @@ export class IdempotencyService {
   ): Promise<boolean> {
     const recordKey = this.recordKey(name);
     checkOptions(options);
-    const clear = resolvedOutcome(resolution);
-    checkKind(name, resolution);
+    const clear = resolvedOutcome(name, resolution);
     const record = await this.read(recordKey);
     if (record === undefined) return false;
     const completion = this.engine.sealing.seal(recordKey, record.fingerprint, clear);

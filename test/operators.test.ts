@@ -14,6 +14,8 @@ import {
   type RecordName,
   type ResolvedOutcome,
 } from '../src';
+import { resolvedOutcome } from '../src/value/resolved-outcome';
+import { GRAPHQL_CODEC } from '../src/value/value-codec';
 import { describeRedis, redisUrl } from './support/redis';
 
 /** Keys of this run alone: a Redis of `REDIS_URL` may hold those of others. */
@@ -274,3 +276,9 @@ describeRedis('operators, RedisStorage', () =>
     };
   }),
 );
+
+it('What operators give a mutation is kept as its handler would have: dates as dates', () => {
+  const value = [{ at: new Date(0) }];
+  const { body } = resolvedOutcome({ key: 'k', route: 'Mutation settle' }, { value });
+  expect(GRAPHQL_CODEC.decode(body)).toEqual(value);
+});

@@ -4,7 +4,7 @@ import type { IdempotencyConfigurationError } from '../idempotency.errors';
 import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
 import type { RecordName } from '../record-name';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { jsonBytes } from './value-codec';
+import { GRAPHQL_CODEC, JSON_CODEC, type ValueCodec } from './value-codec';
 import { outcomeOf } from './value-run';
 
 /** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
@@ -26,24 +26,22 @@ type HeaderValue = string | number;
 type ResolvedAnswer = Extract<ResolvedOutcome, { status: number }>;
 
 /**
- * @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, its value or body no JSON, or a header may
- * never be stored
+ * @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, its value or body no JSON, a header may
+ * never be stored, or the outcome is of another kind than the record that is named
  */
-export function resolvedOutcome(resolution: ResolvedOutcome): Outcome {
+export function resolvedOutcome(name: RecordName, resolution: ResolvedOutcome): Outcome {
   if (typeof resolution !== 'object' || resolution === null) throw noResolution(resolution);
   const isValue = 'value' in resolution;
   if (isValue === 'status' in resolution) throw noResolution(isValue ? new Shown('both') : resolution);
   knownOptions(resolution, isValue ? ['value', 'ttl'] : ['status', 'headers', 'body', 'ttl'], 'resolution');
   duration('ttl', resolution.ttl);
-  return isValue ? outcomeOf(jsonOf('value', resolution.value)) : answerOutcome(resolution);
+  const outcome = isValue ? outcomeOf(valueOf(name, resolution.value)) : answerOutcome(resolution);
+  checkKind(name, resolution);
+  return outcome;
 }
 
-/**
- * Refuses an outcome of another kind than the record's: no repetition could read it, and it is final.
- *
- * @throws IdempotencyConfigurationError
- */
-export function checkKind(name: RecordName, resolution: ResolvedOutcome): void {
+/** No repetition could read an outcome of another kind than the record's, and it is final. */
+function checkKind(name: RecordName, resolution: ResolvedOutcome): void {
   if ('recordKey' in name) return;
   const { operation, route } = name;
   if (operation === undefined && (route === undefined || isHttpRoute(route))) {
@@ -62,6 +60,12 @@ function isHttpRoute(route: string): boolean {
   return /^[A-Z-]+ \//.test(route);
 }
 
+/** As the handler's own would be kept. */
+function valueOf(name: RecordName, value: unknown): Buffer {
+  const isMutation = 'route' in name && name.route?.startsWith('Mutation ') === true;
+  return encoded('value', value, isMutation ? GRAPHQL_CODEC : JSON_CODEC);
+}
+
 function noResolution(got: unknown): IdempotencyConfigurationError {
   return failure('resolution', 'an object with either `status` or `value`', got);
 }
@@ -76,7 +80,7 @@ function answerOutcome({ status, headers = {}, body }: ResolvedAnswer): Outcome 
   const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
   const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
   const all = body === undefined || hasType ? given : [...given, json];
-  return { status, headers: all, body: jsonOf('body', body) };
+  return { status, headers: all, body: encoded('body', body, JSON_CODEC) };
 }
 
 function headersOf(headers: NonNullable<ResolvedAnswer['headers']>): OutcomeHeader[] {
@@ -104,10 +108,10 @@ function isText(value: unknown): boolean {
 }
 
 /** Nothing for `undefined`, as for a `run()` without a result. */
-function jsonOf(option: 'value' | 'body', value: unknown): Buffer {
+function encoded(option: 'value' | 'body', value: unknown, codec: ValueCodec): Buffer {
   let json: Buffer | undefined;
   try {
-    json = jsonBytes(value);
+    json = codec.encode(value);
   } catch {
     // Told below: the message of JSON.stringify quotes names of what is to be stored.
   }

@@ -17,7 +17,7 @@ type Replacer = (this: unknown, key: string, value: unknown) => unknown;
 type Reviver = (key: string, value: unknown) => unknown;
 
 /** No bytes for what JSON does not know, such as `undefined`. */
-export function jsonBytes(value: unknown, replacer?: Replacer): Buffer {
+function jsonBytes(value: unknown, replacer?: Replacer): Buffer {
   const text = JSON.stringify(value, replacer) as string | undefined;
   return text === undefined ? NO_BODY : Buffer.from(text);
 }

@@ -1,5 +1,5 @@
 import { DEFAULTS } from '../../idempotency.options';
-import { checkKind, resolvedOutcome, type ResolvedOutcome } from '../../value/resolved-outcome';
+import { resolvedOutcome, type ResolvedOutcome } from '../../value/resolved-outcome';
 import type { Arguments } from '../arguments';
 import { change, refuseUnlessHeld } from '../change';
 import type { Command } from '../command';
@@ -41,8 +41,7 @@ export const resolve: Command = {
   ],
   async run(args, io) {
     const resolution = { ...resolutionFrom(args), ttl: args.duration('ttl') ?? DEFAULTS.ttl };
-    const { status, headers, body } = resolvedOutcome(resolution);
-    checkKind(recordNameFrom(args), resolution);
+    const { status, headers, body } = resolvedOutcome(recordNameFrom(args), resolution);
     const settings = settingsOf(args, io);
     const sealed = settings.sealingKeys.length > 0 ? 'sealed' : 'in clear';
     return change(args, io, settings, {
