@@ -1,7 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 
+const outside = AsyncLocalStorage.snapshot();
+
 /**
  * Does work in no request's asynchronous context. What serves many requests, as a timer or a connection, would else have that of the
- * first one for good: its user, its trace, and its memory.
+ * first one for good: its user, its trace, and its memory. Each time it is a context of its own, for a tracer may enter one within.
  */
-export const detached: <T>(work: () => T) => T = AsyncLocalStorage.snapshot();
+export function detached<T>(work: () => T): T {
+  return outside(() => AsyncLocalStorage.bind(work)());
+}

@@ -1,5 +1,4 @@
 import { inspect } from 'node:util';
-import { MAX_TIMER_MS } from './duration';
 import type { Claim } from './engine/claim';
 import {
   decide,
@@ -11,6 +10,7 @@ import {
   statusOf,
   type Decision,
   type Ending,
+  type HandlerEnd,
   type HandlerState,
 } from './engine/settlement';
 import type { Capture, CaptureListener } from './http/capture/answer';
@@ -40,8 +40,6 @@ export class Attempt implements CaptureListener, RequestMark {
   /** An answer that others gave while the handler runs on: a timeout's 408. */
   private early: Ending | undefined;
   private isCut = false;
-  /** Until when an answer may follow although the client has gone. */
-  private grace: NodeJS.Timeout | undefined;
   /** The handler threw after it had begun to answer. */
   private brokeOff = false;
   /** Somebody asked for the handler again, although it may have done its work. */
@@ -112,8 +110,6 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 
   onEnding(ending: Ending): MaybePromise<void> {
-    // It would keep the request in memory.
-    clearTimeout(this.grace);
     if (this.claim.isSettled) return;
     if (this.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
@@ -152,10 +148,12 @@ export class Attempt implements CaptureListener, RequestMark {
     throw this.host.prepare(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
   }
 
-  private get end() {
+  private get end(): HandlerEnd {
+    const effectBegan = this.claim.hasEffectBegun;
     // A handler that answered by itself counts as returned, although it has not yet.
-    const state = this.state === 'running' ? ('returned' as const) : this.state;
-    return { state, effectBegan: this.claim.hasEffectBegun };
+    if (this.state === 'running') return { state: 'returned', effectBegan };
+    // Somebody has wrapped it, so that nobody saw it begin.
+    return { state: this.state === 'not-entered' && effectBegan ? 'threw' : this.state, effectBegan };
   }
 
   private decide(ending: Ending): Decision {
@@ -182,9 +180,8 @@ export class Attempt implements CaptureListener, RequestMark {
       const { state } = this.end;
       void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
     };
-    clearTimeout(this.grace);
     if (final) setImmediate(settle);
-    else this.grace = setTimeout(settle, Math.min(this.claim.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
+    else this.claim.giveUpLater(settle);
   }
 }
 

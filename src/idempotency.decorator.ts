@@ -1,9 +1,10 @@
 import { UseInterceptors } from '@nestjs/common';
-import { isUnsafe } from './idempotency.discovery';
+import { isHttpHandler, isUnsafe, type Handler } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
+import { HTTP_OPTIONS } from './idempotency.route-checks';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
 
 /**
@@ -100,6 +101,15 @@ function bindOrExempt(prototype: object, name: string | symbol, overrides: Idemp
   if (typeof handler !== 'function') return false;
   if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return true;
   const isBound = isUnsafe(handler) || Reflect.hasMetadata(IDEMPOTENT_METADATA, handler);
-  if (isBound) bindHandler(prototype, name, descriptor as MethodDescriptor, overrides);
+  const options = isHttpHandler(handler as Handler) ? overrides : withoutHttpOptions(overrides);
+  if (isBound) bindHandler(prototype, name, descriptor as MethodDescriptor, options);
   return isBound;
+}
+
+/** Of the options of a class, those that mean something for its messages and mutations too. */
+function withoutHttpOptions(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
+  const others = { ...overrides };
+  for (const option of HTTP_OPTIONS) delete others[option];
+  if (others.fingerprint === 'raw') delete others.fingerprint;
+  return others;
 }

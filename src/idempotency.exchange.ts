@@ -1,17 +1,16 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
-import { throwError, type Observable } from 'rxjs';
+import { of, throwError, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
 import { whenConnectionCloses } from './http/queued-response';
 import { hasGone, type PlatformResponse } from './http/raw-response';
 import { prepareRefusal } from './http/refusal';
-import { replayOutcome } from './http/replay';
+import { replayedValue, replayOutcome } from './http/replay';
 import { Attempt, type AttemptHost } from './idempotency.attempt';
 import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import { markRequest, markUnderWay } from './idempotency.marks';
-import { emit, replayed, type Replayed } from './idempotency.replayed';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { after, type MaybePromise } from './maybe-promise';
@@ -22,9 +21,6 @@ export interface ExchangeParts {
   readonly routes: IdempotencyRoutes;
   readonly settings: ModuleSettings;
 }
-
-/** Of a replay without other interceptors. */
-const UNSEEN: Replayed = Object.freeze({ value: undefined });
 
 /** One HTTP request on its way through the interceptor: what becomes of it, once the engine has decided its key. */
 export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost {
@@ -66,9 +62,11 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {
     const { request, response, route, parts } = this;
     // Parsing 1 kB costs a third of a replay, so only where another interceptor sees the value.
-    const seen = parts.routes.hasOuterInterceptors(route) ? replayed(outcome) : UNSEEN;
-    if (!this.isAlone) markRequest(request, { claim: undefined, replayed: seen });
-    return after(replayOutcome(response, outcome, parts.settings.replayedHeader), () => emit(seen));
+    const isSeen = parts.routes.hasOuterInterceptors(route);
+    const value = isSeen ? replayedValue(outcome) : undefined;
+    if (!this.isAlone) markRequest(request, { claim: undefined, replayed: { value } });
+    const { replayedHeader } = parts.settings;
+    return after(replayOutcome(response, outcome, { replayedHeader, isSeen }), () => of(value));
   }
 
   executeUnprotected(): Observable<unknown> {

@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { defer, finalize, from, lastValueFrom, throwError, toArray, type Observable } from 'rxjs';
+import { defer, finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
 import { IdempotencyEngine } from './idempotency.engine';
@@ -14,7 +14,6 @@ import { IdempotencyError, RecordUnreadableError, RequestFunctionError } from '.
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
-import { emit } from './idempotency.replayed';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
@@ -138,7 +137,7 @@ const INVALID: ReadonlySet<string> = new Set([
 
 /** The interceptor is bound twice, or an outer `retry()` asks again: the request keeps what was decided for it. */
 function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
-  if (mark.replayed !== undefined) return emit(mark.replayed);
+  if (mark.replayed !== undefined) return of(mark.replayed.value);
   mark.assertCanBegin?.();
   return next.handle();
 }

@@ -1,12 +1,11 @@
 import { inspect } from 'node:util';
 import type { Claim } from './engine/claim';
-import type { Replayed } from './idempotency.replayed';
 import { inFlightMap } from './in-flight-map';
 
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
 export interface RequestMark {
   readonly claim: Claim | undefined;
-  readonly replayed?: Replayed;
+  readonly replayed?: { readonly value: unknown };
   /** Throws where the handler of a protected request must not be asked for again. */
   assertCanBegin?(): void;
   /** Calls the handler of a protected request, and follows it to its end. */

@@ -1,6 +1,7 @@
 import type { Logger } from '@nestjs/common';
 import { interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './idempotency.bindings';
 import {
+  handlerOf,
   isHttpHandler,
   overridesOf,
   ownerOf,
@@ -26,6 +27,18 @@ export function checkHttpHandler(at: string, handler: Handler, logger: Pick<Logg
       `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
     );
   }
+}
+
+/** Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter. */
+export function warnOfWrapper(
+  controller: Controller,
+  name: string,
+  { handler, logger }: { readonly handler: Handler; readonly logger: Pick<Logger, 'warn'> },
+): void {
+  if (!isHttpHandler(handler) || handlerOf(controller, name) === handler) return;
+  logger.warn(
+    `${controller.name}.${name} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen and its key is freed. Wrap it by a decorator, which runs before.`,
+  );
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */
@@ -68,6 +81,9 @@ export function refuseBothMarks(at: string, handler: Handler): void {
   );
 }
 
+/** Route options that speak of requests and responses. So does `fingerprint: 'raw'`. */
+export const HTTP_OPTIONS = ['complete', 'replayHeaders'] as const;
+
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
 export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
   const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
@@ -81,15 +97,14 @@ export function requireValueLevel(at: string, handler: Handler, { key }: RouteSe
   );
 }
 
-/** What is set for the handler, or its class, and speaks of HTTP alone. */
 function httpOptionOf(overrides: IdempotencyRouteOptions = {}): string | undefined {
   if (overrides.fingerprint === 'raw') return "fingerprint: 'raw'";
-  return (['complete', 'replayHeaders'] as const).find(option => overrides[option] !== undefined);
+  return HTTP_OPTIONS.find(option => overrides[option] !== undefined);
 }
 
 function withoutHttp(at: string, option: string, kind: string): IdempotencyConfigurationError {
   return new IdempotencyConfigurationError(
-    `${at}: expected options that mean something for a ${kind}, got \`${option}\`, which is about HTTP requests and responses. Remove it from \`@Idempotent({ … })\` of the handler or its class.`,
+    `${at}: expected options that mean something for a ${kind}, got \`${option}\`, which is about HTTP requests and responses. Remove it from its \`@Idempotent({ … })\`.`,
   );
 }
 

@@ -22,6 +22,7 @@ import {
   refuseBothMarks,
   refuseToRely,
   requireValueLevel,
+  warnOfWrapper,
 } from './idempotency.route-checks';
 import {
   refuseSharedEvents,
@@ -81,7 +82,10 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   /** What `RouterModule` and `enableVersioning()` put before paths is set after this was made, and known before the first request. */
   onModuleInit(): void {
-    for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
+    for (const { controller, handler, name } of this.marked) {
+      this.resolve(controller, handler, name);
+      warnOfWrapper(controller, name, { handler, logger: this.logger });
+    }
     const named = this.withKeyFunction();
     refuseSharedEvents(named);
     refuseSharedRoutes(named, this.served);

@@ -60,7 +60,7 @@ export interface OperatorOptions {
 /** A run that is under way, and the one in which it was called. */
 interface Running {
   readonly recordKey: string;
-  readonly around: Running | undefined;
+  around: Running | undefined;
   isOver: boolean;
 }
 
@@ -247,12 +247,19 @@ function checkOptions(options: OperatorOptions): void {
   boolean('force', options.force);
 }
 
-/** The nearest run that is not over yet. */
+/** The nearest run that is not over yet. Those that are leave the chain, which would grow for as long as one begins the next. */
 function underWay(run: Running | undefined): Running | undefined {
-  return run?.isOver ? underWay(run.around) : run;
+  let nearest = run;
+  while (nearest?.isOver) nearest = nearest.around;
+  for (let inner = nearest; inner !== undefined; inner = inner.around) {
+    while (inner.around?.isOver) inner.around = inner.around.around;
+  }
+  return nearest;
 }
 
 function isWithin(run: Running | undefined, recordKey: string): boolean {
-  if (run === undefined) return false;
-  return (!run.isOver && run.recordKey === recordKey) || isWithin(run.around, recordKey);
+  for (let outer = run; outer !== undefined; outer = outer.around) {
+    if (outer.recordKey === recordKey) return true;
+  }
+  return false;
 }

@@ -2,6 +2,7 @@ import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { IdempotencyModule, IdempotencyService, type IdempotencyEvent } from '../src';
+import { detached } from '../src/detached';
 import { Gate } from './fixtures/gate';
 import { describeStorages } from './support/storages';
 
@@ -53,4 +54,9 @@ describeStorages('Of requests with a context of their own', kit => {
     await worker.close();
     expect([...seen].sort()).toEqual(['abort: second', 'extend: none', 'lease-lost: none']);
   });
+});
+
+it('What a tracer enters in work for all requests is not there in the next one', () => {
+  detached(() => requests.enterWith('a span'));
+  expect([detached(() => requests.getStore()), requests.getStore()]).toEqual([undefined, undefined]);
 });

@@ -249,3 +249,33 @@ describe.each(PLATFORMS)('binding the interceptor on %s', platform => {
     expect((await app.post('/unmarked', 'k')).replayed).toBe(false);
   });
 });
+
+it('A handler that something replaces after it was wrapped is warned of at the start', async () => {
+  const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+  @Controller()
+  class ReplacedController {
+    @Post('replaced')
+    @Idempotent()
+    pay(): object {
+      return {};
+    }
+  }
+  const app = await startProtected({
+    platform: 'express',
+    controllers: [ReplacedController],
+    prepare: () => {
+      const pay = Object.getOwnPropertyDescriptor(ReplacedController.prototype, 'pay')?.value as () => object;
+      const wrapper = (...args: []) => pay(...args);
+      for (const key of Reflect.getMetadataKeys(pay) as unknown[]) {
+        Reflect.defineMetadata(key, Reflect.getMetadata(key, pay), wrapper);
+      }
+      ReplacedController.prototype.pay = wrapper;
+    },
+  });
+  const warnings = warn.mock.calls
+    .map(([message]) => String(message))
+    .filter(text => text.includes('replaced'));
+  warn.mockRestore();
+  await app.close();
+  expect(warnings).toEqual([expect.stringContaining('ReplacedController.pay was replaced after')]);
+});

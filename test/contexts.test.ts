@@ -1,4 +1,4 @@
-import { Controller, Injectable, Module } from '@nestjs/common';
+import { Controller, Injectable, Module, Post } from '@nestjs/common';
 import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
 import {
   Args,
@@ -383,6 +383,23 @@ describe('what cannot be protected fails at start-up', () => {
     await expect(start(Payments, 'provider')).rejects.toThrow(
       `Payments.pay: expected options that mean something for a mutation, got \`${option}\``,
     );
+  });
+
+  it.each(ABOUT_HTTP)('but not one whose class has it for its routes: %s', async (_option, overrides) => {
+    @Controller('hybrid')
+    @Idempotent(overrides)
+    class Hybrid {
+      @Post()
+      pay() {
+        return 1;
+      }
+      @MessagePattern('x')
+      @Idempotent({ key })
+      work() {
+        return 1;
+      }
+    }
+    await expect(start(Hybrid, 'controller')).resolves.toBeUndefined();
   });
 
   it('but not a message handler whose module has such options for its routes', async () => {

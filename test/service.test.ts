@@ -404,3 +404,25 @@ it('A storage that rejects with something that has no text is one that cannot be
   await expect(service.run(INVOICE, counter())).rejects.toThrow(StorageUnavailableError);
   expect(names()).toEqual(['storage-error']);
 });
+
+it('Runs of which each begins the next may go on for ever', async () => {
+  const storage = new MemoryStorage();
+  const complete = storage.complete.bind(storage);
+  // The next one begins while this one is still being stored.
+  jest.spyOn(storage, 'complete').mockImplementation((async (...args: Parameters<typeof complete>) => {
+    for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);
+    return complete(...args);
+  }) as never);
+  const { service } = await startWorker(storage);
+  const COUNT = 20_000;
+  await new Promise<void>((resolve, reject) => {
+    const begin = (index: number) => {
+      service
+        .run({ operation: 'chain', key: `${index}` }, () => {
+          if (index < COUNT) setImmediate(() => begin(index + 1));
+        })
+        .then(() => index === COUNT && resolve(), reject);
+    };
+    begin(1);
+  });
+});

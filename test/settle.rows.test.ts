@@ -285,6 +285,11 @@ class RowsController {
     raw.writeHead(202, { 'Content-Type': 'text/event-stream' });
     raw.end('data: charged\n\n');
   }
+  @Post('effect-unseen') @marked() async effectUnseen(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw fails(503);
+  }
   @Post('effect-then-retry') @UseInterceptors(Retry) @marked() async effectThenRetry(
     @IdempotencyLease() lease: Lease,
   ) {
@@ -364,11 +369,30 @@ class RowsController {
   }
 }
 
+/** Puts a wrapper over a method that passes on what the method declares, and no more. */
+function wrapLate(name: 'effectUnseen'): void {
+  const method = Object.getOwnPropertyDescriptor(RowsController.prototype, name)?.value as (
+    lease: Lease,
+  ) => Promise<void>;
+  const wrapper = function (this: RowsController, lease: Lease) {
+    return method.call(this, lease);
+  };
+  for (const key of Reflect.getMetadataKeys(method) as unknown[]) {
+    Reflect.defineMetadata(key, Reflect.getMetadata(key, method), wrapper);
+  }
+  RowsController.prototype[name] = wrapper;
+}
+
 describeApps(kit => {
   let app: TestApp;
 
   beforeAll(async () => {
-    app = await startApp({ platform: kit.platform, storage: kit.storage(), controllers: [RowsController] });
+    app = await startApp({
+      platform: kit.platform,
+      storage: kit.storage(),
+      controllers: [RowsController],
+      prepare: () => wrapLate('effectUnseen'),
+    });
   });
   afterAll(() => app.close());
 
@@ -554,6 +578,12 @@ describeApps(kit => {
         await expectHeldKey(route, key, 'outcome-unknown');
       },
     );
+
+    it('holds the key where nobody saw the handler begin, because it was wrapped', async () => {
+      const key = newKey();
+      expect((await ask('effect-unseen', key)).status).toBe(503);
+      await expectHeldKey('effect-unseen', key, 'outcome-unknown');
+    });
 
     it('holds the key of server-sent events, which cannot be replayed', async () => {
       const key = newKey();

@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { inspect } from 'node:util';
+import { MAX_TIMER_MS } from '../duration';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
 import { isPromise, type MaybePromise } from '../maybe-promise';
@@ -23,6 +24,9 @@ export class Claim implements Beating {
   nextBeatAt: number;
   private readonly startedAt = now();
   private deadline: number;
+  /** Settles the claim without the answer that it waits for. */
+  giveUp: (() => void) | undefined;
+  private graceTimer: NodeJS.Timeout | undefined;
   private controller: AbortController | undefined;
   private inHandlersContext: ((work: () => void) => void) | undefined;
   private loss: LeaseLostError | undefined;
@@ -177,10 +181,19 @@ export class Claim implements Beating {
     this.inHandlersContext?.(() => this.controller?.abort(this.loss));
   }
 
+  /** The handler is over, and its answer may follow: within one lease, and not where the application closes before. */
+  giveUpLater(settle: () => void): void {
+    clearTimeout(this.graceTimer);
+    this.giveUp = settle;
+    this.graceTimer = setTimeout(settle, Math.min(this.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
+  }
+
   /** Ends the claim, once. Never fails: what cannot be stored waits in the process, and the client gets its answer. */
   settle(decision: Decision): MaybePromise<void> {
     if (this.phase === 'settled') return;
     if (decision.failure !== undefined) this.reportPolicy(decision.failure);
+    // What waits for the answer keeps the request in memory.
+    if (this.giveUp !== undefined) clearTimeout(this.graceTimer);
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
     this.overAt = now();

@@ -8,6 +8,8 @@ export interface Beating extends Linked<Beating> {
   /** When `beat` is due, on the monotonic clock; `Infinity` for never again. */
   readonly nextBeatAt: number;
   beat(time: number): void;
+  /** Ends what only waits for something that may never come. */
+  readonly giveUp?: (() => void) | undefined;
 }
 
 /** Two beats are at least this far apart, so that thousands of claims do not make thousands of timers. */
@@ -53,6 +55,11 @@ export class Heartbeat {
       if (member.nextBeatAt < next) next = member.nextBeatAt;
     }
     if (next < Infinity) this.armFor(next);
+  }
+
+  /** Whoever only waits gives that up. */
+  giveUp(): void {
+    for (const member of this.members.toArray()) member.giveUp?.();
   }
 
   close(): void {

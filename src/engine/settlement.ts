@@ -63,8 +63,8 @@ export function isTransient(status: number): boolean {
 
 /** What becomes of a claim when handler and answer are over: the first row of the table in docs/how-it-works.md that fits. */
 export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption): Decision {
+  const { state } = handler;
   const status = statusOf(ending);
-  const state = stateBy(handler, status);
   if (state === 'not-entered') return RELEASE;
   if (ending.kind === 'event-stream') return handler.effectBegan ? hold(state, status) : RELEASE;
   // What it was answered with is not its own.
@@ -76,16 +76,6 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
     decision = { settle: 'keep', outcome: ending.outcome };
   }
   return failure === undefined ? decision : { ...decision, failure };
-}
-
-/**
- * A handler that nobody saw begin: a cache within answered in its place, or somebody has wrapped it since. What the client got for a
- * success it is to get again.
- */
-function stateBy({ state, effectBegan }: HandlerEnd, status: number): HandlerEnd['state'] {
-  if (state !== 'not-entered') return state;
-  if (status >= 200 && status < 300) return 'returned';
-  return effectBegan ? 'threw' : state;
 }
 
 /** What becomes of a claim whose answer was given by others while its handler ran on. */

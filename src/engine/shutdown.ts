@@ -5,6 +5,9 @@ import { now } from './monotonic';
 /** How often running handlers are looked at while the application closes. */
 const INTERVAL_MS = 20;
 
+/** How long answers of clients that have gone are still waited for: from a slow interceptor, say. */
+const GRACE_MS = 2_000;
+
 /** What a closing application waits for. */
 export class Shutdown {
   private draining: Promise<void> | undefined;
@@ -32,7 +35,9 @@ export class Shutdown {
     const startedAt = now();
     const deadline = startedAt + this.leftMs;
     const { heartbeat, unstored } = this.parts;
+    const giveUpAt = startedAt + Math.min(GRACE_MS, this.leftMs / 2);
     while ((heartbeat.size > 0 || unstored.size > 0) && now() < deadline) {
+      if (now() >= giveUpAt) heartbeat.giveUp();
       if (unstored.size > 0) await unstored.flush();
       if (heartbeat.size + unstored.size > 0) await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
     }

@@ -100,7 +100,7 @@ export class Unstored {
   /** Tries once to store what waits for this key. */
   async store(recordKey: string): Promise<void> {
     const entry = this.answers.get(recordKey);
-    if (entry !== undefined) await this.tryOne(entry);
+    if (entry !== undefined) await detached(() => this.tryOne(entry));
   }
 
   /** The storage has just answered somebody else. */

@@ -20,6 +20,13 @@ import {
 
 const REPLAYED = Symbol('nestjs-idempotency.replayed');
 
+export interface ReplayRules {
+  /** Name of the header that marks a replay. */
+  readonly replayedHeader: string | false;
+  /** Other interceptors see the value: what they throw is for filters, of which some write past Fastify's reply. */
+  readonly isSeen: boolean;
+}
+
 /**
  * Answers with a stored outcome: its status, headers and bytes beside the current request's own headers. Once the answer is
  * with Node, and the promise resolved where there is one, the response ignores whatever Nest still does with it.
@@ -27,7 +34,7 @@ const REPLAYED = Symbol('nestjs-idempotency.replayed');
 export function replayOutcome(
   response: PlatformResponse,
   outcome: Outcome,
-  replayedHeader: string | false,
+  { replayedHeader, isSeen }: ReplayRules,
 ): MaybePromise<void> {
   assertReplayable(outcome);
   const fastify = isFastifyReply(response);
@@ -38,7 +45,25 @@ export function replayOutcome(
     if (fastify) return replayThroughFastify(response, readable, replayedHeader);
     return replayThroughNode(raw, readable, replayedHeader);
   });
-  return after(sent, () => (fastify ? ignoreReplyCalls(response) : ignoreResponseCalls(response)));
+  return after(sent, () => {
+    if (fastify) ignoreReplyCalls(response);
+    if (!fastify || isSeen) ignoreResponseCalls(raw);
+  });
+}
+
+/**
+ * The value that other interceptors receive on a replay: the parsed JSON body, else `undefined`. So it is for an error, which a
+ * cache must not take for a value.
+ */
+export function replayedValue({ status, headers, body }: Outcome): unknown {
+  const type = headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1];
+  if (status >= 400 || typeof type !== 'string' || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type))
+    return undefined;
+  try {
+    return JSON.parse(bufferOf(body).toString('utf8'));
+  } catch {
+    return undefined;
+  }
 }
 
 /**
