@@ -10,7 +10,12 @@ import { defer, finalize, from, lastValueFrom, of, throwError, toArray, type Obs
 import type { Claim } from './engine/claim';
 import type { RequestPlan } from './engine/engine-parts';
 import { IdempotencyEngine } from './idempotency.engine';
-import { IdempotencyError, RecordUnreadableError, RequestFunctionError } from './idempotency.errors';
+import {
+  IdempotencyError,
+  RecordUnreadableError,
+  RequestFunctionError,
+  ShuttingDownError,
+} from './idempotency.errors';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
@@ -19,7 +24,7 @@ import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { isPromise, type MaybePromise } from './maybe-promise';
 import { enterCall, isCallUnderWay } from './value/value-calls';
-import { GRAPHQL_CODEC, JSON_CODEC } from './value/value-codec';
+import { GRAPHQL_CODEC, MESSAGE_CODEC } from './value/value-codec';
 import { ValuePlanner } from './value/value-plan';
 import { runForValue } from './value/value-run';
 
@@ -74,14 +79,18 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     return exchange.refuse(error);
   }
 
-  /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a JSON array. */
+  /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a list. */
   private async protectValue(
     route: Route,
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
     if (isCallUnderWay(context)) return next.handle();
-    const codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : JSON_CODEC;
+    // Of a hybrid application transports close last, when nobody waits for outcomes any more.
+    if (context.getType() === 'rpc' && this.engine.shutdown.hasBegun) {
+      return throwError(() => new ShuttingDownError());
+    }
+    const codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : MESSAGE_CODEC;
     const handle = (claim?: Claim) => defer(() => next.handle().pipe(finalize(enterCall(context, claim))));
     const plan = await this.planValue(route, context);
     if (plan === undefined) {

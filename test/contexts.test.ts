@@ -24,6 +24,7 @@ import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fa
 import { createServer, type AddressInfo } from 'node:net';
 import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
 import {
+  MemoryStorage,
   Idempotent,
   IdempotencyConfigurationError,
   IdempotencyInterceptor,
@@ -33,7 +34,10 @@ import {
   type IdempotencyRouteOptions,
   type Lease,
 } from '../src';
+import { IdempotencyEngine } from '../src/idempotency.engine';
 import { GRAPHQL_CODEC } from '../src/value/value-codec';
+import { Gate } from './fixtures/gate';
+import { eventually } from './support/work';
 
 interface Order {
   readonly id: string;
@@ -131,6 +135,39 @@ describe('RPC messages', () => {
     expect(await send('orders.unmarked', {})).toBe(1);
     expect(await send('orders.unmarked', {})).toBe(2);
   });
+});
+
+it('A hybrid application that closes takes no more messages, and stores the outcomes of those that run', async () => {
+  const gate = new Gate();
+  const storage = new MemoryStorage();
+  @Controller()
+  class SlowConsumer {
+    @MessagePattern('slow')
+    @Idempotent({ key: ({ id }: { id: string }) => id })
+    async slow(): Promise<object> {
+      await gate.pass();
+      return { done: true };
+    }
+  }
+  @Module({ imports: [IdempotencyModule.forRoot({ scope: false, storage })], controllers: [SlowConsumer] })
+  class HybridModule {}
+
+  const options = { port: await freePort(), host: '127.0.0.1' };
+  const app = await NestFactory.create(HybridModule, { logger: false });
+  app.connectMicroservice<MicroserviceOptions>({ transport: Transport.TCP, options });
+  await app.startAllMicroservices();
+  await app.listen(0, '127.0.0.1');
+  const client = ClientProxyFactory.create({ transport: Transport.TCP, options });
+  const running = firstValueFrom(client.send<unknown>('slow', { id: 'running' }));
+  await gate.reached();
+  const closed = app.close();
+  await eventually('it closes', () => app.get(IdempotencyEngine).shutdown.hasBegun);
+  await expect(firstValueFrom(client.send<unknown>('slow', { id: 'late' }))).rejects.toBeDefined();
+  gate.open();
+  expect(await running).toEqual({ done: true });
+  await closed;
+  await client.close();
+  expect(storage.size).toBe(1);
 });
 
 interface GraphqlError {
@@ -280,7 +317,8 @@ describe('GraphQL mutations', () => {
     [{ 'nestjs-idempotency:date': 'not one' }],
     [{ 'nestjs-idempotency:date~': { 'nestjs-idempotency:date': new Date(0) } }],
     [[new Date(1), { at: new Date(2), 'nestjs-idempotency:date~~': 1 }]],
-  ])('keeps data that looks like its own tags for dates: %j', value => {
+    [{ bytes: Buffer.from([0, 255]), list: [Buffer.alloc(0)], not: [NaN, Infinity, -Infinity, 1.5, null] }],
+  ])('keeps dates, bytes, numbers, and data that looks like its own tags: %j', value => {
     expect(GRAPHQL_CODEC.decode(GRAPHQL_CODEC.encode(value))).toEqual(value);
   });
 

@@ -17,6 +17,7 @@ import {
   type Lease,
   type RunRequest,
 } from '../src';
+import { FaultyStorage } from '../src/testing';
 import { Gate } from './fixtures/gate';
 import { closeAfterEach, startProtected } from './support/running-app';
 import { describeStorages } from './support/storages';
@@ -42,7 +43,12 @@ async function startWorker(storage: IdempotencyStorage, options: IdempotencyModu
     abortOnError: false,
   });
   workers.push(context);
-  return { service: context.get(IdempotencyService), events, names: () => events.map(({ name }) => name) };
+  return {
+    service: context.get(IdempotencyService),
+    events,
+    names: () => events.map(({ name }) => name),
+    close: () => context.close(),
+  };
 }
 
 const workers: { close(): Promise<void> }[] = [];
@@ -425,4 +431,12 @@ it('Runs of which each begins the next may go on for ever', async () => {
     };
     begin(1);
   });
+});
+
+it('A claim that could not be made keeps no application from closing', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  storage.failWhen(() => ({ kind: 'refused' }));
+  const { service, close } = await startWorker(storage, { shutdownTimeout: '10m' });
+  await expect(service.run(INVOICE, counter())).rejects.toThrow(StorageUnavailableError);
+  await close();
 });

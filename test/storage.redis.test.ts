@@ -467,6 +467,26 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     );
   });
 
+  it.each([
+    ['has not connected yet and queues nothing', { enableOfflineQueue: false }],
+    ['connects when it is asked, and queues nothing', { enableOfflineQueue: false, lazyConnect: true }],
+  ])('and refuses one that evicts, through a client that %s', async (_what, options) => {
+    process.env.NODE_ENV = 'production';
+    const late = new Redis(server.url, options);
+    await expect(new RedisStorage({ client: late }).verify()).rejects.toThrow('got allkeys-lru');
+    late.disconnect();
+  });
+
+  it('and refuses a client that has been closed', async () => {
+    const closed = new Redis(server.url);
+    const ended = new Promise<void>(resolve => closed.once('end', resolve));
+    await closed.quit();
+    await ended;
+    await expect(new RedisStorage({ client: closed }).verify()).rejects.toThrow(
+      'got one that has been closed',
+    );
+  });
+
   it('and warns of one that evicts, elsewhere', async () => {
     await new RedisStorage({ client }).verify();
     expect(warn).toHaveBeenCalledWith(expect.stringContaining('allkeys-lru'));

@@ -11,6 +11,8 @@ const GRACE_MS = 2_000;
 /** What a closing application waits for. */
 export class Shutdown {
   private draining: Promise<void> | undefined;
+  /** Whether the application has begun to close. */
+  hasBegun = false;
 
   /** @param leftMs what is left of `shutdownTimeout` */
   constructor(
@@ -20,6 +22,7 @@ export class Shutdown {
 
   /** Sends waiters home, for the server that is about to close would wait for them. Resolves once they are answered. */
   async stopWaiting(): Promise<void> {
+    this.hasBegun = true;
     this.parts.waiting.close(new ShuttingDownError());
     await new Promise(setImmediate);
   }
@@ -36,11 +39,14 @@ export class Shutdown {
     const deadline = startedAt + this.leftMs;
     const { heartbeat, unstored } = this.parts;
     const giveUpAt = startedAt + Math.min(GRACE_MS, this.leftMs / 2);
-    while ((heartbeat.size > 0 || unstored.size > 0) && now() < deadline) {
+    while ((heartbeat.size > 0 || unstored.hasOutcomes) && now() < deadline) {
       if (now() >= giveUpAt) heartbeat.giveUp();
-      if (unstored.size > 0) await unstored.flush();
-      if (heartbeat.size + unstored.size > 0) await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
+      if (unstored.hasOutcomes) await unstored.flush();
+      if (heartbeat.size > 0 || unstored.hasOutcomes)
+        await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
     }
+    // A claim that is to be freed, if it was ever made, ends with its lease if not now.
+    if (unstored.size > 0 && now() < deadline) await unstored.flush();
     this.leftMs -= now() - startedAt;
   }
 }

@@ -59,6 +59,10 @@ export class Unstored {
     return this.outcomes.size + this.releases.size;
   }
 
+  get hasOutcomes(): boolean {
+    return this.outcomes.size > 0;
+  }
+
   add(pending: Pending): void {
     const { record, action } = pending;
     const isRelease = action === 'release';

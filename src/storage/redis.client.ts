@@ -28,6 +28,8 @@ export interface RedisSubscriber {
 
 /** `new Redis()` of ioredis 5 or 6. Typed by what is called, because the classes of the two are not assignable. */
 export interface RedisSingleClient extends RedisConnection {
+  connect(): Promise<unknown>;
+  once(event: 'ready', listener: () => void): unknown;
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
 }
 

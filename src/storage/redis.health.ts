@@ -1,12 +1,6 @@
 import { Logger } from '@nestjs/common';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
-import {
-  isCluster,
-  masters,
-  type RedisClient,
-  type RedisClusterClient,
-  type RedisConnection,
-} from './redis.client';
+import { masters, type RedisClient, type RedisConnection } from './redis.client';
 
 /** How long the start of an application waits for a Redis that does not answer. */
 const ANSWER_WITHIN_MS = 2_000;
@@ -24,7 +18,8 @@ const logger = new Logger('RedisStorage');
  */
 export async function verifyServers(client: RedisClient, allowEviction: boolean): Promise<void> {
   warnOfCommandTimeout(client);
-  if (isCluster(client) && !(await isReady(client))) return;
+  if (client.status === 'end') throw closedClient();
+  if (!(await isReady(client))) return;
   const complaints = new Set<string>();
   for (const server of masters(client)) {
     const info = await readInfo(server);
@@ -52,13 +47,22 @@ function* complaintsAbout(info: string, allowEviction: boolean): Iterable<string
   }
 }
 
-/** Until it is, the nodes of a Cluster client are those that the application named, of whatever role. */
-async function isReady(client: RedisClusterClient): Promise<boolean> {
+function closedClient(): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    'Expected `client` to be connected, or to connect, got one that has been closed: ioredis does not open it again by itself. Make a new one.',
+  );
+}
+
+/**
+ * Until it is, the nodes of a Cluster client are those that the application named, of whatever role, and a client without offline queue
+ * cannot be asked.
+ */
+async function isReady(client: RedisClient): Promise<boolean> {
   if (client.status === 'ready') return true;
   const ready = new Promise<true>(resolve => client.once('ready', () => resolve(true)));
   // One that fails is repeated by the client itself.
   if (client.status === 'wait') client.connect().catch(() => undefined);
-  const isInTime = await inTime(ready, `the Cluster client was not connected within ${ANSWER_WITHIN_MS} ms`);
+  const isInTime = await inTime(ready, `the client was not connected within ${ANSWER_WITHIN_MS} ms`);
   return isInTime ?? false;
 }
 

@@ -4,7 +4,7 @@ import type { IdempotencyConfigurationError } from '../idempotency.errors';
 import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
 import type { RecordName } from '../record-name';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { GRAPHQL_CODEC, JSON_CODEC, type ValueCodec } from './value-codec';
+import { JSON_CODEC, MESSAGE_CODEC, type ValueCodec } from './value-codec';
 import { outcomeOf } from './value-run';
 
 /** The outcome that an operator gives a key: the value of a `run()`, or the answer of a route. */
@@ -62,8 +62,7 @@ function isHttpRoute(route: string): boolean {
 
 /** As the handler's own would be kept. */
 function valueOf(name: RecordName, value: unknown): Buffer {
-  const isMutation = 'route' in name && name.route?.startsWith('Mutation ') === true;
-  return encoded('value', value, isMutation ? GRAPHQL_CODEC : JSON_CODEC);
+  return encoded('value', value, 'route' in name && name.route !== undefined ? MESSAGE_CODEC : JSON_CODEC);
 }
 
 function noResolution(got: unknown): IdempotencyConfigurationError {

@@ -40,42 +40,56 @@ export const JSON_CODEC: ValueCodec = {
   givesItself: false,
 };
 
-/** No field of GraphQL has a colon in its name. */
-const DATE = 'nestjs-idempotency:date';
+/** Begins the names of tags: an object with one of them stands for what JSON does not know. */
+const TAG = 'nestjs-idempotency:';
+const DATE = `${TAG}date`;
+const BYTES = `${TAG}bytes`;
+const NUMBER = `${TAG}number`;
 
-/** Names of the application's own data that begin with the tag, as in a JSON scalar, get one of these more. */
+/** Names of the application's own data that begin as tags do get one of these more. */
 const ESCAPE = '~';
 
-const tagDates: Replacer = function (key, value) {
-  const date: unknown = Reflect.get(this as object, key);
-  if (date instanceof Date && typeof value === 'string') return { [DATE]: value };
+const tagged: Replacer = function (key, value) {
+  // Dates and Buffers have been made texts and lists by their own `toJSON()`.
+  const original: unknown = Reflect.get(this as object, key);
+  if (original instanceof Date && typeof value === 'string') return { [DATE]: value };
+  if (original instanceof Uint8Array) return { [BYTES]: bufferOf(original).toString('base64') };
+  if (typeof original === 'number' && !Number.isFinite(original)) return { [NUMBER]: String(original) };
   return renamed(value, name => name + ESCAPE);
 };
 
-const reviveDates: Reviver = (_key, value) => {
-  const text =
-    typeof value === 'object' && value !== null ? (Reflect.get(value, DATE) as unknown) : undefined;
-  return typeof text === 'string' ? new Date(text) : renamed(value, name => name.slice(0, -ESCAPE.length));
+const untagged: Reviver = (_key, value) => {
+  if (typeof value !== 'object' || value === null) return value;
+  const member = (name: string) =>
+    Object.hasOwn(value, name) ? String(Reflect.get(value, name)) : undefined;
+  const [date, bytes, number] = [member(DATE), member(BYTES), member(NUMBER)];
+  if (date !== undefined) return new Date(date);
+  if (bytes !== undefined) return Buffer.from(bytes, 'base64');
+  if (number !== undefined) return Number(number);
+  return renamed(value, name => name.slice(0, -ESCAPE.length));
 };
 
-/** The value with other names for its members that begin with the tag; the value itself where it has none. */
+/** The value with other names for its members that begin as tags do; the value itself where it has none. */
 function renamed(value: unknown, rename: (name: string) => string): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  const isTagged = (name: string) => name.startsWith(DATE);
-  if (!Object.keys(value).some(isTagged)) return value;
+  const isLikeTag = (name: string) => name.startsWith(TAG);
+  if (!Object.keys(value).some(isLikeTag)) return value;
   const members = Object.entries(value).map(([name, member]): [string, unknown] => [
-    isTagged(name) ? rename(name) : name,
+    isLikeTag(name) ? rename(name) : name,
     member,
   ]);
   return Object.fromEntries(members);
 }
 
+/** For transports that carry more than JSON, as gRPC does: dates, bytes and numbers that are not finite come back as they were. */
+export const MESSAGE_CODEC: ValueCodec = {
+  encode: value => jsonBytes(value, tagged),
+  decode: body => jsonValue(body, untagged),
+  givesItself: false,
+};
+
 /**
  * What a resolver returns goes on through the fields of its type: Nest's scalar for dates takes nothing but a `Date`, and unions
- * are told by class. So the first caller gets the value itself, and a repetition gets dates as dates.
+ * are told by class. So the first caller gets the value itself, and a repetition what messages get.
  */
-export const GRAPHQL_CODEC: ValueCodec = {
-  encode: value => jsonBytes(value, tagDates),
-  decode: body => jsonValue(body, reviveDates),
-  givesItself: true,
-};
+export const GRAPHQL_CODEC: ValueCodec = { ...MESSAGE_CODEC, givesItself: true };
