@@ -11,6 +11,7 @@ const GRACE_MS = 2_000;
 /** What a closing application waits for. */
 export class Shutdown {
   private draining: Promise<void> | undefined;
+  private hasTriedReleases = false;
   /** Whether the application has begun to close. */
   hasBegun = false;
 
@@ -45,8 +46,9 @@ export class Shutdown {
       if (heartbeat.size > 0 || unstored.hasOutcomes)
         await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
     }
-    // A claim that is to be freed, if it was ever made, ends with its lease if not now.
-    if (unstored.size > 0 && now() < deadline) await unstored.flush();
+    // Once: a claim that is to be freed, if it was ever made, ends with its lease if not now.
+    if (unstored.size > 0 && !this.hasTriedReleases && now() < deadline) await unstored.flush();
+    this.hasTriedReleases = true;
     this.leftMs -= now() - startedAt;
   }
 }
