@@ -17,10 +17,10 @@ import { SEED } from './support/seed';
  */
 
 const ONE = process.env.HISTORY_SEED;
-const SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_SCHEDULES ?? 1_500) : 1;
+const SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_SCHEDULES ?? 1_000) : 1;
 const FIRST = ONE === undefined ? SEED : Number(ONE);
 
-const REDIS_SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_REDIS_SCHEDULES ?? 50) : 1;
+const REDIS_SCHEDULES = ONE === undefined ? Number(process.env.HISTORY_REDIS_SCHEDULES ?? 40) : 1;
 
 /** So many schedules are enough to find any of the flaws. */
 const SCHEDULES_PER_FLAW = 400;

@@ -416,11 +416,11 @@ it('Runs of which each begins the next may go on for ever', async () => {
   const complete = storage.complete.bind(storage);
   // The next one begins while this one is still being stored.
   jest.spyOn(storage, 'complete').mockImplementation((async (...args: Parameters<typeof complete>) => {
-    for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);
+    for (let turn = 0; turn < 2; turn++) await new Promise(setImmediate);
     return complete(...args);
   }) as never);
   const { service } = await startWorker(storage);
-  const COUNT = 20_000;
+  const COUNT = 16_000;
   await new Promise<void>((resolve, reject) => {
     const begin = (index: number) => {
       service
