@@ -45,6 +45,14 @@ export function isHttpHandler(handler: Handler): boolean {
   return Reflect.getMetadata(NEST_METADATA.method, handler) !== undefined;
 }
 
+/** Nest's `PatternHandler.EVENT`. */
+const EVENT = 2;
+
+/** Whether nobody waits for what it answers. */
+export function isEventHandler(handler: object): boolean {
+  return Reflect.getMetadata(NEST_METADATA.handlerType, handler) === EVENT;
+}
+
 const UNSAFE_METHODS: readonly unknown[] = [
   RequestMethod.POST,
   RequestMethod.PUT,

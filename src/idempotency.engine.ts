@@ -195,7 +195,7 @@ export class IdempotencyEngine implements EngineParts {
     if (!error.isReachable) {
       // The call may have reached the storage, or may yet: a claim that nobody uses must not lock the key.
       const settled = () => this.waiting.freed(record.recordKey);
-      this.unstored.add({ record, action: 'release', settled });
+      this.unstored.add({ record, action: 'release', isNeeded: record.holdsOnLapse, settled });
     }
     return error;
   }

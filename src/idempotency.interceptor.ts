@@ -16,6 +16,7 @@ import {
   RequestFunctionError,
   ShuttingDownError,
 } from './idempotency.errors';
+import { isEventHandler } from './idempotency.discovery';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { INTERCEPTOR_METADATA } from './idempotency.metadata';
@@ -86,10 +87,6 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     next: CallHandler,
   ): Promise<Observable<unknown>> {
     if (isCallUnderWay(context)) return next.handle();
-    // Of a hybrid application transports close last, when nobody waits for outcomes any more.
-    if (context.getType() === 'rpc' && this.engine.shutdown.hasBegun) {
-      return throwError(() => new ShuttingDownError());
-    }
     const codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : MESSAGE_CODEC;
     const handle = (claim?: Claim) => defer(() => next.handle().pipe(finalize(enterCall(context, claim))));
     const plan = await this.planValue(route, context);
@@ -98,12 +95,20 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
       return handle();
     }
     return this.engine.run<Observable<unknown>>(plan, {
-      execute: async claim =>
-        from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec)),
+      execute: async claim => {
+        this.refuseWhileClosing(context);
+        return from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec));
+      },
       replay: outcome => from(listOf(codec.decode(outcome.body))),
       refuse: error => throwError(() => error),
       executeUnprotected: () => handle(),
     });
+  }
+
+  /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */
+  private refuseWhileClosing(context: ExecutionContext): void {
+    const isRequest = context.getType() === 'rpc' && !isEventHandler(context.getHandler());
+    if (isRequest && this.engine.shutdown.hasBegun) throw new ShuttingDownError();
   }
 
   private async planValue(route: Route, context: ExecutionContext): Promise<RequestPlan | undefined> {

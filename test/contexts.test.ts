@@ -14,6 +14,7 @@ import {
 import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
 import {
   ClientProxyFactory,
+  EventPattern,
   MessagePattern,
   Payload,
   Transport,
@@ -148,7 +149,18 @@ it('A hybrid application that closes takes no more messages, and stores the outc
       await gate.pass();
       return { done: true };
     }
+    @MessagePattern('quick')
+    @Idempotent({ key: ({ id }: { id: string }) => id })
+    quick(): object {
+      return { quick: ++quick };
+    }
+    @EventPattern('event')
+    @Idempotent({ key: ({ id }: { id: string }) => id })
+    event(_event: unknown): void {
+      events++;
+    }
   }
+  let [quick, events] = [0, 0];
   @Module({ imports: [IdempotencyModule.forRoot({ scope: false, storage })], controllers: [SlowConsumer] })
   class HybridModule {}
 
@@ -158,16 +170,22 @@ it('A hybrid application that closes takes no more messages, and stores the outc
   await app.startAllMicroservices();
   await app.listen(0, '127.0.0.1');
   const client = ClientProxyFactory.create({ transport: Transport.TCP, options });
-  const running = firstValueFrom(client.send<unknown>('slow', { id: 'running' }));
+  const ask = (pattern: string, id: string) => firstValueFrom(client.send<unknown>(pattern, { id }));
+  const running = ask('slow', 'running');
   await gate.reached();
+  await ask('quick', 'before');
   const closed = app.close();
   await eventually('it closes', () => app.get(IdempotencyEngine).shutdown.hasBegun);
-  await expect(firstValueFrom(client.send<unknown>('slow', { id: 'late' }))).rejects.toBeDefined();
+  await expect(ask('quick', 'late')).rejects.toBeDefined();
+  expect(await ask('quick', 'before')).toEqual({ quick: 1 });
+  // Nobody would send it again.
+  client.emit('event', { id: 'late' });
+  await eventually('the event is handled', () => events === 1);
   gate.open();
   expect(await running).toEqual({ done: true });
   await closed;
   await client.close();
-  expect(storage.size).toBe(1);
+  expect([quick, storage.size]).toEqual([1, 3]);
 });
 
 interface GraphqlError {
@@ -317,9 +335,16 @@ describe('GraphQL mutations', () => {
     [{ 'nestjs-idempotency:date': 'not one' }],
     [{ 'nestjs-idempotency:date~': { 'nestjs-idempotency:date': new Date(0) } }],
     [[new Date(1), { at: new Date(2), 'nestjs-idempotency:date~~': 1 }]],
+    [{ octets: new Uint8Array([1, 2]), 'nestjs-idempotency:other': 'its own' }],
     [{ bytes: Buffer.from([0, 255]), list: [Buffer.alloc(0)], not: [NaN, Infinity, -Infinity, 1.5, null] }],
   ])('keeps dates, bytes, numbers, and data that looks like its own tags: %j', value => {
     expect(GRAPHQL_CODEC.decode(GRAPHQL_CODEC.encode(value))).toEqual(value);
+  });
+
+  it('takes a date for what it is, whatever its toJSON() gives', () => {
+    const date = Object.assign(new Date(0), { toJSON: () => 'Thursday' });
+    const [decoded, none] = GRAPHQL_CODEC.decode(GRAPHQL_CODEC.encode([date, new Date(NaN)])) as Date[];
+    expect([decoded, String(none)]).toEqual([new Date(0), 'Invalid Date']);
   });
 
   it('keeps keys apart of two that methods of one name serve', async () => {

@@ -117,21 +117,24 @@ describePlatforms(kit => {
     });
   });
 
-  it('has its key held where the application closes before an answer came', async () => {
-    const storage = kit.storage();
-    const closing = await startApp({
-      platform: kit.platform,
-      storage,
-      controllers: [GoneController],
-      options: { shutdownTimeout: 400 },
-    });
-    const key = newKey();
-    const wire = await closing.connect();
-    wire.send({ path: '/gone/interceptor', headers: { 'Idempotency-Key': key } });
-    await gate.reached();
-    await wire.abort();
-    await closing.close();
-    expect(closing.events.at(-1)).toMatchObject({ name: 'held', code: 'outcome-not-stored' });
-    gate.open();
-  });
+  it.each([400, 1])(
+    'has its key held where the application closes within %i ms, before an answer came',
+    async shutdownTimeout => {
+      const storage = kit.storage();
+      const closing = await startApp({
+        platform: kit.platform,
+        storage,
+        controllers: [GoneController],
+        options: { shutdownTimeout },
+      });
+      const key = newKey();
+      const wire = await closing.connect();
+      wire.send({ path: '/gone/interceptor', headers: { 'Idempotency-Key': key } });
+      await gate.reached();
+      await wire.abort();
+      await closing.close();
+      expect(closing.events.at(-1)).toMatchObject({ name: 'held', code: 'outcome-not-stored' });
+      gate.open();
+    },
+  );
 });

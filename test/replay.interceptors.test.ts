@@ -8,6 +8,7 @@ import {
   Injectable,
   Post,
   RequestTimeoutException,
+  StreamableFile,
   UseFilters,
   UseInterceptors,
   type ArgumentsHost,
@@ -19,6 +20,7 @@ import {
 } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
 import type { ServerResponse } from 'node:http';
+import { PassThrough } from 'node:stream';
 import { expectNoUnhandledRejections } from './support/unhandled';
 import { Exclude, Expose } from 'class-transformer';
 import {
@@ -26,15 +28,18 @@ import {
   concatMap,
   delay,
   finalize,
+  from,
   map,
   of,
+  race,
   retry,
   tap,
   throwError,
   timeout,
   TimeoutError,
 } from 'rxjs';
-import type { IdempotencyStorage, Outcome } from '../src';
+import { Idempotent, MemoryStorage, type IdempotencyStorage, type Outcome } from '../src';
+import { Gate } from './fixtures/gate';
 import {
   describeApps,
   describePlatforms,
@@ -422,6 +427,50 @@ describePlatforms(kit => {
     if (first.status === 201) expect(exact(second)).toEqual(exact(first));
     else expect(JSON.parse(second.body.toString()).code).toBe('outcome-not-stored');
     expect(app.runs('/marked/serializer-outside')).toBe(1);
+    await app.close();
+  });
+});
+
+describePlatforms(kit => {
+  it('leaves the rest of an answer alone that somebody else began while the storage was asked', async () => {
+    const [asked, begun] = [new Gate(), new Gate()];
+    const source = new PassThrough();
+    let isFirst = true;
+    const storage = new MemoryStorage();
+    const create = storage.create.bind(storage);
+    jest.spyOn(storage, 'create').mockImplementation((async (...args: Parameters<typeof create>) => {
+      if (!isFirst) await asked.pass();
+      return create(...args);
+    }) as never);
+
+    @Injectable()
+    class Faster implements NestInterceptor {
+      intercept(_context: ExecutionContext, next: CallHandler) {
+        const other = from(begun.pass()).pipe(map(() => new StreamableFile(source)));
+        return race(next.handle(), other);
+      }
+    }
+    @Controller()
+    class RaceController {
+      @Post('race') @Idempotent() @UseInterceptors(Faster) work() {
+        return { handled: true };
+      }
+    }
+    const app = await startApp({ platform: kit.platform, storage, controllers: [RaceController] });
+    const key = newKey();
+    await app.post('/race', key);
+    isFirst = false;
+    const wire = await app.connect();
+    wire.send({ path: '/race', headers: { 'Idempotency-Key': key } });
+    await asked.reached();
+    begun.open();
+    source.write('begun');
+    await wire.sees('begun');
+    asked.open();
+    await new Promise(setImmediate);
+    source.end(' and ended');
+    expect((await wire.receive()).body.toString()).toBe('begun and ended');
+    await wire.abort();
     await app.close();
   });
 });

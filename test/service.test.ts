@@ -440,3 +440,14 @@ it('A claim that could not be made keeps no application from closing', async () 
   await expect(service.run(INVOICE, counter())).rejects.toThrow(StorageUnavailableError);
   await close();
 });
+
+it('A claim that was made is freed before the application closes, though the storage was away for a moment', async () => {
+  const memory = new MemoryStorage();
+  const storage = new FaultyStorage(memory).fail('release', 1, { kind: 'refused' });
+  const { service, close } = await startWorker(storage, { whenLeaseLapses: 'hold', storageTimeout: 100 });
+  const failing = service.run(INVOICE, () => Promise.reject(new Error('not now')));
+  await expect(failing).rejects.toThrow('not now');
+  storage.fail('release', 2, { kind: 'refused' });
+  await close();
+  expect(memory.size).toBe(0);
+});

@@ -477,14 +477,16 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     late.disconnect();
   });
 
-  it('and refuses a client that has been closed', async () => {
+  it('and warns at once of a client that has been closed, or has given up', async () => {
     const closed = new Redis(server.url);
     const ended = new Promise<void>(resolve => closed.once('end', resolve));
     await closed.quit();
     await ended;
-    await expect(new RedisStorage({ client: closed }).verify()).rejects.toThrow(
-      'got one that has been closed',
-    );
+    const gaveUp = new Redis(await freePort(), '127.0.0.1', { lazyConnect: true, retryStrategy: () => null });
+    gaveUp.on('error', () => undefined);
+    for (const client of [closed, gaveUp]) await new RedisStorage({ client }).verify();
+    const told = expect.stringContaining('has been closed, or its `retryStrategy` has given up');
+    expect(warn.mock.calls).toEqual([[told], [told]]);
   });
 
   it('and warns of one that evicts, elsewhere', async () => {

@@ -183,6 +183,7 @@ export class Claim implements Beating {
 
   /** The handler is over, and its answer may follow: within one lease, and not where the application closes before. */
   giveUpLater(settle: () => void): void {
+    if (this.parts.heartbeat.isClosed) return settle();
     clearTimeout(this.graceTimer);
     this.giveUp = settle;
     this.graceTimer = setTimeout(settle, Math.min(this.plan.settings.leaseMs, MAX_TIMER_MS)).unref();
@@ -230,6 +231,7 @@ export class Claim implements Beating {
       this.parts.unstored.add({
         record: this.record,
         action: 'release',
+        isNeeded: true,
         settled: released => this.released(released),
       });
     }

@@ -22,6 +22,7 @@ export class Heartbeat {
   private readonly members = new LinkedSet<Beating>();
   private timer: NodeJS.Timeout | undefined;
   private timerAt = Infinity;
+  isClosed = false;
 
   get size(): number {
     return this.members.size;
@@ -63,6 +64,8 @@ export class Heartbeat {
   }
 
   close(): void {
+    this.isClosed = true;
+    this.giveUp();
     clearTimeout(this.timer);
     for (const member of this.members.toArray()) this.members.delete(member);
   }

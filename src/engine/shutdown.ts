@@ -39,11 +39,12 @@ export class Shutdown {
     const startedAt = now();
     const deadline = startedAt + this.leftMs;
     const { heartbeat, unstored } = this.parts;
+    unstored.deadline = deadline;
     const giveUpAt = startedAt + Math.min(GRACE_MS, this.leftMs / 2);
-    while ((heartbeat.size > 0 || unstored.hasOutcomes) && now() < deadline) {
+    while ((heartbeat.size > 0 || unstored.isNeeded) && now() < deadline) {
       if (now() >= giveUpAt) heartbeat.giveUp();
-      if (unstored.hasOutcomes) await unstored.flush();
-      if (heartbeat.size > 0 || unstored.hasOutcomes)
+      if (unstored.isNeeded) await unstored.flush();
+      if (heartbeat.size > 0 || unstored.isNeeded)
         await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
     }
     // Once: a claim that is to be freed, if it was ever made, ends with its lease if not now.

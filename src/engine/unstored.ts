@@ -19,6 +19,8 @@ interface PendingCompletion {
 interface PendingRelease {
   readonly record: OwnedRecord;
   readonly action: 'release';
+  /** Whether the key stays locked without it: the claim was made, or would be held where it lapses. */
+  readonly isNeeded: boolean;
   settled(released: boolean): void;
 }
 
@@ -49,6 +51,8 @@ export class Unstored {
   private flushing: Promise<void> | undefined;
   private isAway = false;
   private isClosed = false;
+  /** When a closing application goes on, whatever is left; on the monotonic clock. */
+  deadline = Infinity;
 
   /** @param storageTimeoutMs longest pause between two attempts: with it every lease sees one, being three times as long. */
   constructor(private readonly storageTimeoutMs: number) {
@@ -59,8 +63,10 @@ export class Unstored {
     return this.outcomes.size + this.releases.size;
   }
 
-  get hasOutcomes(): boolean {
-    return this.outcomes.size > 0;
+  /** Whether a closing application has to wait for some of them. Other claims, if they were ever made, end with their leases. */
+  get isNeeded(): boolean {
+    const isNeeded = (entry: Entry) => entry.action === 'release' && entry.isNeeded;
+    return this.outcomes.size > 0 || [...this.releases].some(isNeeded);
   }
 
   add(pending: Pending): void {
@@ -153,7 +159,7 @@ export class Unstored {
     for (let from = 0, to = 1; from < entries.length; from = to, to += BATCH) {
       const tried = await Promise.all(entries.slice(from, to).map(entry => this.tryOne(entry)));
       this.isAway = !tried.every(Boolean);
-      if (this.isAway) break;
+      if (this.isAway || now() >= this.deadline) break;
     }
     const progressed = this.size < before;
     this.delayMs = progressed ? this.firstDelayMs : Math.min(this.storageTimeoutMs, this.delayMs * 2);

@@ -39,14 +39,18 @@ export function replayOutcome(
   assertReplayable(outcome);
   const fastify = isFastifyReply(response);
   const raw = fastify ? response.raw : response;
+  let isOther = false;
   const sent = after(readableOutcome(outcome, raw), readable => {
     // Somebody else has answered while the storage was asked, such as a timeout.
-    if (isBegun(raw)) return undefined;
+    isOther = isBegun(raw);
+    if (isOther) return undefined;
     if (fastify) return replayThroughFastify(response, readable, replayedHeader);
     return replayThroughNode(raw, readable, replayedHeader);
   });
   return after(sent, () => {
     if (fastify) ignoreReplyCalls(response);
+    // The rest of another answer may be on its way.
+    if (isOther && !raw.writableEnded) return;
     if (!fastify || isSeen) ignoreResponseCalls(raw);
   });
 }

@@ -29,7 +29,7 @@ export interface RedisSubscriber {
 /** `new Redis()` of ioredis 5 or 6. Typed by what is called, because the classes of the two are not assignable. */
 export interface RedisSingleClient extends RedisConnection {
   connect(): Promise<unknown>;
-  once(event: 'ready', listener: () => void): unknown;
+  once(event: 'ready' | 'end', listener: () => void): unknown;
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
 }
 
@@ -41,7 +41,7 @@ export interface RedisClusterClient {
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
   nodes(role?: 'master'): RedisConnection[];
   connect(): Promise<unknown>;
-  once(event: 'ready', listener: () => void): unknown;
+  once(event: 'ready' | 'end', listener: () => void): unknown;
   on(event: '-node', listener: (node: unknown) => void): unknown;
   removeListener(event: '-node', listener: (node: unknown) => void): unknown;
 }

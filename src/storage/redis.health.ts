@@ -18,7 +18,6 @@ const logger = new Logger('RedisStorage');
  */
 export async function verifyServers(client: RedisClient, allowEviction: boolean): Promise<void> {
   warnOfCommandTimeout(client);
-  if (client.status === 'end') throw closedClient();
   if (!(await isReady(client))) return;
   const complaints = new Set<string>();
   for (const server of masters(client)) {
@@ -47,24 +46,32 @@ function* complaintsAbout(info: string, allowEviction: boolean): Iterable<string
   }
 }
 
-function closedClient(): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    'Expected `client` to be connected, or to connect, got one that has been closed: ioredis does not open it again by itself. Make a new one.',
-  );
-}
-
 /**
  * Until it is, the nodes of a Cluster client are those that the application named, of whatever role, and a client without offline queue
  * cannot be asked.
  */
 async function isReady(client: RedisClient): Promise<boolean> {
   if (client.status === 'ready') return true;
-  const ready = new Promise<true>(resolve => client.once('ready', () => resolve(true)));
-  // One that fails is repeated by the client itself.
-  if (client.status === 'wait') client.connect().catch(() => undefined);
-  const isInTime = await inTime(ready, `the client was not connected within ${ANSWER_WITHIN_MS} ms`);
+  const isInTime = await inTime(
+    readiness(client),
+    `the client was not connected within ${ANSWER_WITHIN_MS} ms`,
+  );
   return isInTime ?? false;
 }
+
+async function readiness(client: RedisClient): Promise<true> {
+  if (client.status === 'end') throw new Error(CLOSED);
+  const ready = new Promise<true>(resolve => client.once('ready', () => resolve(true)));
+  const end = new Promise<never>((_, reject) => client.once('end', () => reject(new Error(CLOSED))));
+  // It may end long after somebody has listened.
+  end.catch(() => undefined);
+  // One that fails is repeated by the client itself.
+  if (client.status === 'wait') client.connect().catch(() => undefined);
+  return Promise.race([ready, end]);
+}
+
+const CLOSED =
+  'the client has been closed, or its `retryStrategy` has given up, and ioredis does not open it again by itself';
 
 function readInfo(server: RedisConnection): Promise<string | undefined> {
   return inTime(server.call('INFO', []).then(String), `no answer within ${ANSWER_WITHIN_MS} ms`);

@@ -44,6 +44,7 @@ export const JSON_CODEC: ValueCodec = {
 const TAG = 'nestjs-idempotency:';
 const DATE = `${TAG}date`;
 const BYTES = `${TAG}bytes`;
+const OCTETS = `${TAG}octets`;
 const NUMBER = `${TAG}number`;
 
 /** Names of the application's own data that begin as tags do get one of these more. */
@@ -52,22 +53,33 @@ const ESCAPE = '~';
 const tagged: Replacer = function (key, value) {
   // Dates and Buffers have been made texts and lists by their own `toJSON()`.
   const original: unknown = Reflect.get(this as object, key);
-  if (original instanceof Date && typeof value === 'string') return { [DATE]: value };
-  if (original instanceof Uint8Array) return { [BYTES]: bufferOf(original).toString('base64') };
+  if (original instanceof Date) return { [DATE]: isoText(original) };
+  if (original instanceof Uint8Array) {
+    return { [Buffer.isBuffer(original) ? BYTES : OCTETS]: bufferOf(original).toString('base64') };
+  }
   if (typeof original === 'number' && !Number.isFinite(original)) return { [NUMBER]: String(original) };
   return renamed(value, name => name + ESCAPE);
 };
 
 const untagged: Reviver = (_key, value) => {
   if (typeof value !== 'object' || value === null) return value;
-  const member = (name: string) =>
-    Object.hasOwn(value, name) ? String(Reflect.get(value, name)) : undefined;
-  const [date, bytes, number] = [member(DATE), member(BYTES), member(NUMBER)];
-  if (date !== undefined) return new Date(date);
-  if (bytes !== undefined) return Buffer.from(bytes, 'base64');
-  if (number !== undefined) return Number(number);
-  return renamed(value, name => name.slice(0, -ESCAPE.length));
+  const [name, ...others] = Object.keys(value);
+  const text: unknown = name === undefined ? undefined : Reflect.get(value, name);
+  const made = others.length === 0 && typeof text === 'string' ? untaggedText(name, text) : undefined;
+  return made ?? renamed(value, given => (given.endsWith(ESCAPE) ? given.slice(0, -ESCAPE.length) : given));
 };
+
+function untaggedText(tag: string | undefined, text: string): unknown {
+  if (tag === DATE) return new Date(text);
+  if (tag === BYTES) return Buffer.from(text, 'base64');
+  if (tag === OCTETS) return new Uint8Array(Buffer.from(text, 'base64'));
+  return tag === NUMBER ? Number(text) : undefined;
+}
+
+/** `toJSON()` may be the application's own, and makes nothing of a date that is none. */
+function isoText(date: Date): string {
+  return Number.isNaN(date.getTime()) ? String(NaN) : date.toISOString();
+}
 
 /** The value with other names for its members that begin as tags do; the value itself where it has none. */
 function renamed(value: unknown, rename: (name: string) => string): unknown {

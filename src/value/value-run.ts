@@ -14,8 +14,10 @@ export async function runForValue<T>(
   const { settle, maxResponseBytes } = claim.plan.settings;
   const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
   let outcome: Outcome;
+  let given: T = value;
   try {
     outcome = outcomeOf(codec.encode(value));
+    if (!codec.givesItself) given = codec.decode(outcome.body) as T;
   } catch (error) {
     // The work was done, so it must not be done again; but its value cannot be kept, so nothing can be given to a repetition.
     await claim.settle(hold('returned'));
@@ -24,7 +26,7 @@ export async function runForValue<T>(
   }
   const isTooLarge = outcome.body.length > maxResponseBytes;
   await claim.settle(isTooLarge ? hold('returned') : decide({ kind: 'outcome', outcome }, end, settle));
-  return codec.givesItself ? value : (codec.decode(outcome.body) as T);
+  return given;
 }
 
 /** A throw has no value that a repetition could get: its key is freed or held. */
