@@ -23,6 +23,7 @@ import {
   NotIdempotent,
   type IdempotencyEvent,
 } from '../src';
+import { wrapLate } from './fixtures/wraps';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
 @Injectable()
@@ -263,14 +264,7 @@ it('A handler that something replaces after it was wrapped is warned of at the s
   const app = await startProtected({
     platform: 'express',
     controllers: [ReplacedController],
-    prepare: () => {
-      const pay = Object.getOwnPropertyDescriptor(ReplacedController.prototype, 'pay')?.value as () => object;
-      const wrapper = (...args: []) => pay(...args);
-      for (const key of Reflect.getMetadataKeys(pay) as unknown[]) {
-        Reflect.defineMetadata(key, Reflect.getMetadata(key, pay), wrapper);
-      }
-      ReplacedController.prototype.pay = wrapper;
-    },
+    prepare: () => wrapLate(ReplacedController.prototype, 'pay', 0),
   });
   const warnings = warn.mock.calls
     .map(([message]) => String(message))

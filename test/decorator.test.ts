@@ -33,6 +33,7 @@ import {
   type Lease,
 } from '../src';
 import { IDEMPOTENT_METADATA } from '../src/idempotency.metadata';
+import { Wraps } from './fixtures/wraps';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 
 /** Counts over all instances; a fresh one for every application. */
@@ -71,21 +72,7 @@ async function expectUnprotected(
   expect(retry.replayed).toBe(false);
 }
 
-/** Replaces the method by a wrapper that passes exactly so many arguments, and keeps the metadata, as such decorators must. */
-function Wraps(argumentCount: number): MethodDecorator {
-  return (_target, _name, descriptor: PropertyDescriptor) => {
-    const original = descriptor.value as (...args: unknown[]) => unknown;
-    const wrapper = function (this: unknown, ...args: unknown[]) {
-      return original.apply(this, args.slice(0, argumentCount));
-    };
-    for (const key of Reflect.getMetadataKeys(original) as unknown[]) {
-      Reflect.defineMetadata(key, Reflect.getMetadata(key, original), wrapper);
-    }
-    descriptor.value = wrapper;
-  };
-}
-
-/** The same, but it forgets the metadata. */
+/** Replaces the method by a wrapper that forgets the metadata. */
 const ForgetsMetadata: MethodDecorator = (_target, _name, descriptor: PropertyDescriptor) => {
   const original = descriptor.value as (...args: unknown[]) => unknown;
   descriptor.value = function (this: unknown, ...args: unknown[]) {

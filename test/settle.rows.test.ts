@@ -35,6 +35,7 @@ import { IdempotencyLease, type Lease } from '../src';
 import { describeApps, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
 import { Gate } from './fixtures/gate';
+import { wrapLate } from './fixtures/wraps';
 import { headerOf, type WireAnswer } from './support/wire';
 
 /** What the handler of one test waits for, how often handlers ran, and the clock of their timeouts. */
@@ -369,20 +370,6 @@ class RowsController {
   }
 }
 
-/** Puts a wrapper over a method that passes on what the method declares, and no more. */
-function wrapLate(name: 'effectUnseen'): void {
-  const method = Object.getOwnPropertyDescriptor(RowsController.prototype, name)?.value as (
-    lease: Lease,
-  ) => Promise<void>;
-  const wrapper = function (this: RowsController, lease: Lease) {
-    return method.call(this, lease);
-  };
-  for (const key of Reflect.getMetadataKeys(method) as unknown[]) {
-    Reflect.defineMetadata(key, Reflect.getMetadata(key, method), wrapper);
-  }
-  RowsController.prototype[name] = wrapper;
-}
-
 describeApps(kit => {
   let app: TestApp;
 
@@ -391,7 +378,8 @@ describeApps(kit => {
       platform: kit.platform,
       storage: kit.storage(),
       controllers: [RowsController],
-      prepare: () => wrapLate('effectUnseen'),
+      // It passes on what the method declares, and no more.
+      prepare: () => wrapLate(RowsController.prototype, 'effectUnseen', 1),
     });
   });
   afterAll(() => app.close());
