@@ -98,11 +98,11 @@ export class IdempotencyEngine implements EngineParts {
     try {
       answered = execution.replay(outcome);
     } catch (error) {
-      return this.refuseRecord(plan, error, execution);
+      return this.refuse(plan, this.reported(plan, error), execution);
     }
     this.emit('replayed', plan, { status: outcome.status });
     return isPromise(answered)
-      ? answered.catch(error => this.refuseRecord(plan, error, execution))
+      ? answered.catch(error => this.refuse(plan, this.reported(plan, error), execution))
       : answered;
   }
 
@@ -221,22 +221,22 @@ export class IdempotencyEngine implements EngineParts {
   }
 
   private answerTo(plan: RequestPlan, record: IdempotencyRecord): MaybePromise<RecordAnswer> {
+    const failed = (error: unknown): never => {
+      throw this.reported(plan, error);
+    };
+    let answer: MaybePromise<RecordAnswer>;
     try {
-      const answer = answerOf(plan, record, this.sealing);
-      return isPromise(answer) ? answer.catch(error => this.cannotAnswer(plan, error)) : answer;
+      answer = answerOf(plan, record, this.sealing);
     } catch (error) {
-      return this.cannotAnswer(plan, error);
+      return failed(error);
     }
+    return isPromise(answer) ? answer.catch(failed) : answer;
   }
 
-  private cannotAnswer(plan: RequestPlan, error: unknown): never {
-    this.reportRecord(plan, error);
-    throw error;
-  }
-
-  /** Where a record is there and cannot be answered from, such as for a key that was taken out of use too early. */
-  private reportRecord(plan: RequestPlan, error: unknown): void {
+  /** The error, of which operators are told where a record is there and cannot be answered from: a key was taken away too early, say. */
+  private reported(plan: RequestPlan, error: unknown): unknown {
     if (isOfRecord(error)) this.reportStorageError('create', plan, error);
+    return error;
   }
 
   /** Waits until the key is decided, at most as long as the plan allows and its client stays. */
@@ -258,11 +258,6 @@ export class IdempotencyEngine implements EngineParts {
       forgetClient?.();
       this.emit('waited', plan, { durationMs: now() - startedAt });
     }
-  }
-
-  private refuseRecord<T>(plan: RequestPlan, error: unknown, execution: Execution<T>): MaybePromise<T> {
-    this.reportRecord(plan, error);
-    return this.refuse(plan, error, execution);
   }
 
   private refuse<T>(plan: RequestPlan, error: unknown, execution: Execution<T>): MaybePromise<T> {

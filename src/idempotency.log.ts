@@ -1,7 +1,7 @@
 import { Logger } from '@nestjs/common';
-import { inspect } from 'node:util';
 import { IdempotencyError } from './idempotency.errors';
 import type { IdempotencyEvent } from './idempotency.events';
+import { thrownText } from './thrown-text';
 
 /** One line of a kind in this time; what came in between is counted. */
 const INTERVAL_MS = 10_000;
@@ -61,7 +61,7 @@ function lossText({ route, code, recordKey }: IdempotencyEvent): string {
 /** The message that names the cause: those of our own errors are made for clients. */
 function reasonOf(error: unknown): string {
   const reason = error instanceof IdempotencyError && error.cause !== undefined ? error.cause : error;
-  if (!(reason instanceof Error)) return typeof reason === 'string' ? reason : inspect(reason);
+  if (!(reason instanceof Error)) return thrownText(reason);
   // Node's AggregateError of a refused connection has a code and no message.
   return reason.message || (reason as NodeJS.ErrnoException).code || reason.name;
 }

@@ -194,7 +194,7 @@ export class Claim implements Beating {
     if (this.phase === 'settled') return;
     if (decision.failure !== undefined) this.reportPolicy(decision.failure);
     // What waits for the answer keeps the request in memory.
-    if (this.giveUp !== undefined) clearTimeout(this.graceTimer);
+    clearTimeout(this.graceTimer);
     const wasTaken = this.phase === 'taken';
     this.phase = 'settled';
     this.overAt = now();

@@ -1,9 +1,9 @@
-import { inspect } from 'node:util';
 import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
 import { timed, type StorageTiming } from '../idempotency.timings';
 import { isPromise, type MaybePromise } from '../maybe-promise';
+import { thrownText } from '../thrown-text';
 import { LinkedSet, type Linked } from './linked-set';
 import { now } from './monotonic';
 
@@ -51,9 +51,7 @@ export class StorageCalls {
         result => (this.remove(call) ? resolve(result) : late?.(result)),
         (error: unknown) => {
           this.remove(call);
-          reject(
-            error instanceof Error ? error : new Error(typeof error === 'string' ? error : inspect(error)),
-          );
+          reject(error instanceof Error ? error : new Error(thrownText(error)));
         },
       );
     });

@@ -65,8 +65,8 @@ export class Unstored {
 
   /** Whether a closing application has to wait for some of them. Other claims, if they were ever made, end with their leases. */
   get isNeeded(): boolean {
-    const isNeeded = (entry: Entry) => entry.action === 'release' && entry.isNeeded;
-    return this.outcomes.size > 0 || [...this.releases].some(isNeeded);
+    if (this.outcomes.size > 0) return true;
+    return [...this.releases].some(entry => entry.action === 'release' && entry.isNeeded);
   }
 
   add(pending: Pending): void {
