@@ -4,7 +4,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
-import { HTTP_OPTIONS } from './idempotency.route-checks';
+import { withoutHttpOptions } from './idempotency.route-checks';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
 
 /**
@@ -104,12 +104,4 @@ function bindOrExempt(prototype: object, name: string | symbol, overrides: Idemp
   const options = isHttpHandler(handler as Handler) ? overrides : withoutHttpOptions(overrides);
   if (isBound) bindHandler(prototype, name, descriptor as MethodDescriptor, options);
   return isBound;
-}
-
-/** Of the options of a class, those that mean something for its messages and mutations too. */
-function withoutHttpOptions(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
-  const others = { ...overrides };
-  for (const option of HTTP_OPTIONS) delete others[option];
-  if (others.fingerprint === 'raw') delete others.fingerprint;
-  return others;
 }

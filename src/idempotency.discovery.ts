@@ -45,12 +45,12 @@ export function isHttpHandler(handler: Handler): boolean {
   return Reflect.getMetadata(NEST_METADATA.method, handler) !== undefined;
 }
 
-/** Nest's `PatternHandler.EVENT`. */
-const EVENT = 2;
+/** Of `PatternHandler`, which Nest keeps with each message handler. */
+const EVENT_HANDLER = 2;
 
 /** Whether nobody waits for what it answers. */
 export function isEventHandler(handler: object): boolean {
-  return Reflect.getMetadata(NEST_METADATA.handlerType, handler) === EVENT;
+  return Reflect.getMetadata(NEST_METADATA.handlerType, handler) === EVENT_HANDLER;
 }
 
 const UNSAFE_METHODS: readonly unknown[] = [
@@ -68,13 +68,14 @@ export function isUnsafe(handler: object): boolean {
   return UNSAFE_METHODS.includes(Reflect.getMetadata(NEST_METADATA.method, handler));
 }
 
-/** The decorated parameters of a handler, as Nest keeps them. */
-export function parametersOf(
-  controller: Controller,
-  name: string,
-): Record<string, { readonly factory?: unknown }> {
-  return (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
-    string,
-    object
-  >;
+/** A decorated parameter of a handler, as Nest keeps it. */
+interface Parameter {
+  readonly index: number;
+  readonly factory?: unknown;
+}
+
+/** By kind and index, as in `1:0`. */
+export function parametersOf(controller: object, name: string): Readonly<Record<string, Parameter>> {
+  const parameters: unknown = Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name);
+  return (parameters ?? {}) as Record<string, Parameter>;
 }

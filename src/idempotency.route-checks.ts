@@ -81,9 +81,6 @@ export function refuseBothMarks(at: string, handler: Handler): void {
   );
 }
 
-/** Route options that speak of requests and responses. So does `fingerprint: 'raw'`. */
-export const HTTP_OPTIONS = ['complete', 'replayHeaders'] as const;
-
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
 export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
   const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
@@ -97,9 +94,20 @@ export function requireValueLevel(at: string, handler: Handler, { key }: RouteSe
   );
 }
 
+/** Route options that speak of requests and responses. So does `fingerprint: 'raw'`. */
+const HTTP_OPTIONS = ['complete', 'replayHeaders'] as const;
+
 function httpOptionOf(overrides: IdempotencyRouteOptions = {}): string | undefined {
   if (overrides.fingerprint === 'raw') return "fingerprint: 'raw'";
   return HTTP_OPTIONS.find(option => overrides[option] !== undefined);
+}
+
+/** Of the options of a class, those that mean something for its messages and mutations too. */
+export function withoutHttpOptions(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
+  const others = { ...overrides };
+  for (const option of HTTP_OPTIONS) delete others[option];
+  if (others.fingerprint === 'raw') delete others.fingerprint;
+  return others;
 }
 
 function withoutHttp(at: string, option: string, kind: string): IdempotencyConfigurationError {

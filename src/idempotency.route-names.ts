@@ -1,7 +1,7 @@
 import { RequestMethod, VersioningType, type VersioningOptions } from '@nestjs/common';
 import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { isDeepStrictEqual } from 'node:util';
-import type { Controller, Handler } from './idempotency.discovery';
+import { isEventHandler, isHttpHandler, type Controller, type Handler } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { NEST_METADATA } from './idempotency.metadata';
 
@@ -41,7 +41,7 @@ export interface NamedHandler {
 
 /** @throws IdempotencyConfigurationError where Nest calls two of the handlers for one event: the second one would find a record */
 export function refuseSharedEvents(handlers: readonly NamedHandler[]): void {
-  const events = handlers.filter(({ handler }) => isEvent(handler));
+  const events = handlers.filter(({ handler }) => isEventHandler(handler));
   const shared = sharedName(events, (one, other) => haveSharedTransport(one.handler, other.handler));
   if (shared === undefined) return;
   throw new IdempotencyConfigurationError(
@@ -55,7 +55,7 @@ export function refuseSharedEvents(handlers: readonly NamedHandler[]): void {
  * @throws IdempotencyConfigurationError where keys of two routes would meet under one name
  */
 export function refuseSharedRoutes(handlers: readonly NamedHandler[], served: Served): void {
-  const routes = handlers.filter(({ handler }) => Reflect.hasMetadata(NEST_METADATA.method, handler));
+  const routes = handlers.filter(({ handler }) => isHttpHandler(handler));
   const shared = sharedName(routes, (one, other) =>
     isDeepStrictEqual(headersOf(one, served), headersOf(other, served)),
   );
@@ -81,13 +81,6 @@ function sharedName(
 
 function methodOf({ controller, name }: NamedHandler): string {
   return `${controller.name}.${name}`;
-}
-
-/** Of `PatternHandler`, which Nest keeps with each message handler. */
-const EVENT_HANDLER = 2;
-
-function isEvent(handler: Handler): boolean {
-  return Reflect.getMetadata(NEST_METADATA.handlerType, handler) === EVENT_HANDLER;
 }
 
 /** A handler without a transport listens on all. */

@@ -1,7 +1,6 @@
 import { Req } from '@nestjs/common';
-import { ownerOf } from './idempotency.discovery';
+import { ownerOf, parametersOf } from './idempotency.discovery';
 import { markOf } from './idempotency.marks';
-import { NEST_METADATA } from './idempotency.metadata';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
 
@@ -52,9 +51,6 @@ function isRequest(argument: unknown): boolean {
 
 /** How many arguments Nest passes: up to the last decorated parameter. */
 function parameterCount(controller: object, name: string): number {
-  const parameters = (Reflect.getMetadata(NEST_METADATA.routeArguments, controller, name) ?? {}) as Record<
-    string,
-    { index: number }
-  >;
-  return Object.values(parameters).reduce((count, { index }) => Math.max(count, index + 1), 0);
+  const parameters = Object.values(parametersOf(controller, name));
+  return parameters.reduce((count, { index }) => Math.max(count, index + 1), 0);
 }

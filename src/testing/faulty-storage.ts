@@ -3,8 +3,11 @@ import * as expected from '../idempotency.validation';
 import type { MaybePromise } from '../maybe-promise';
 import type { ClaimRequest, Completion, IdempotencyRecord, IdempotencyStorage } from '../storage/storage';
 
+const METHODS = ['get', 'create', 'complete', 'release', 'extend', 'delete'] as const;
+const KINDS = ['refused', 'lost-request', 'lost-reply', 'disconnected', 'repeated', 'none'] as const;
+
 /** The methods that a `FaultyStorage` can be told to fail. */
-export type StorageMethod = 'get' | 'create' | 'complete' | 'release' | 'extend' | 'delete';
+export type StorageMethod = (typeof METHODS)[number];
 
 /** What goes wrong with one call. */
 export interface StorageFault {
@@ -16,7 +19,7 @@ export interface StorageFault {
    * - `repeated`: it is done twice, as by a client library that sends again; the second answer counts.
    * - `none`: nothing but the delays.
    */
-  readonly kind: 'refused' | 'lost-request' | 'lost-reply' | 'disconnected' | 'repeated' | 'none';
+  readonly kind: (typeof KINDS)[number];
   /** Milliseconds until the call reaches the storage. @default 0 */
   readonly delayMs?: number | undefined;
   /** Milliseconds until its answer comes back. @default 0 */
@@ -24,24 +27,6 @@ export interface StorageFault {
   /** What a call that fails rejects with. @default StorageUnavailableError */
   readonly error?: unknown;
 }
-
-const METHODS = [
-  'get',
-  'create',
-  'complete',
-  'release',
-  'extend',
-  'delete',
-] as const satisfies readonly StorageMethod[];
-
-const KINDS = [
-  'refused',
-  'lost-request',
-  'lost-reply',
-  'disconnected',
-  'repeated',
-  'none',
-] as const satisfies readonly StorageFault['kind'][];
 
 /** One call that was made. */
 export interface StorageCall {
