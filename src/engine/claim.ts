@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { inspect } from 'node:util';
 import { MAX_TIMER_MS } from '../duration';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
@@ -7,6 +6,7 @@ import { isPromise, type MaybePromise } from '../maybe-promise';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
+import { LossSignal } from './loss-signal';
 import { now } from './monotonic';
 import type { OwnedRecord } from './owned-record';
 import type { Decision } from './settlement';
@@ -27,8 +27,7 @@ export class Claim implements Beating {
   /** Settles the claim without the answer that it waits for. */
   giveUp: (() => void) | undefined;
   private graceTimer: NodeJS.Timeout | undefined;
-  private controller: AbortController | undefined;
-  private inHandlersContext: ((work: () => void) => void) | undefined;
+  private lossSignal: LossSignal | undefined;
   private loss: LeaseLostError | undefined;
   /** Whether the handler said that its effect begins. */
   hasEffectBegun = false;
@@ -64,13 +63,8 @@ export class Claim implements Beating {
     // After a blocked event loop the handler may be here before the heartbeat.
     const look = () => this.noticeLapse(now());
     look();
-    if (this.controller === undefined) {
-      this.controller = askingController(look);
-      // Listeners are the handler's: the heartbeat, which serves all, is in no request's context.
-      this.inHandlersContext = AsyncLocalStorage.snapshot();
-      if (this.loss !== undefined) this.controller.abort(this.loss);
-    }
-    return this.controller.signal;
+    this.lossSignal ??= new LossSignal(look, this.loss);
+    return this.lossSignal.signal;
   }
 
   /** What others are told of the key while it is this claim's. */
@@ -178,7 +172,7 @@ export class Claim implements Beating {
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
     this.loss ??= new LeaseLostError();
-    this.inHandlersContext?.(() => this.controller?.abort(this.loss));
+    this.lossSignal?.abort(this.loss);
   }
 
   /** The handler is over, and its answer may follow: within one lease, and not where the application closes before. */
@@ -318,15 +312,3 @@ export class Claim implements Beating {
 const NEVER_STORED =
   'The outcome could not be stored: the table of outcomes that wait for the storage is full, its ttl has ended, or the application has closed. ' +
   'Its key is free, or held, once its lease has ended.';
-
-/** Whoever keeps the signal is told the truth as well, although the heartbeat's timer may still be due. */
-function askingController(look: () => void): AbortController {
-  const controller = new AbortController();
-  const { signal } = controller;
-  const throwIfAborted = signal.throwIfAborted.bind(signal);
-  Object.defineProperties(signal, {
-    aborted: { get: () => (look(), Reflect.get(AbortSignal.prototype, 'aborted', signal)) },
-    throwIfAborted: { value: () => (look(), throwIfAborted()) },
-  });
-  return controller;
-}
