@@ -2,6 +2,7 @@ import { inspect } from 'node:util';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { wasTurnedAway } from './redis.errors';
 import { SCRIPTS, type ScriptName } from './redis.scripts';
+import { shareWrite, type SharedConnection } from './redis.shared-write';
 
 /** What is called on one connection to one Redis server. */
 export interface RedisConnection {
@@ -27,7 +28,7 @@ export interface RedisSubscriber {
 }
 
 /** `new Redis()` of ioredis 5 or 6. Typed by what is called, because the classes of the two are not assignable. */
-export interface RedisSingleClient extends RedisConnection {
+export interface RedisSingleClient extends RedisConnection, SharedConnection {
   connect(): Promise<unknown>;
   once(event: 'ready' | 'end', listener: () => void): unknown;
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
@@ -62,9 +63,16 @@ export function defineCommands(client: RedisClient): RedisCommands {
   for (const name of Object.keys(SCRIPTS) as ScriptName[]) {
     client.defineCommand(name, { lua: SCRIPTS[name], numberOfKeys: 1 });
     const send = defined[`${name}Buffer`].bind(client);
-    commands[name] = isCluster(client) ? repeated(client, name, send) : send;
+    commands[name] = isCluster(client) ? repeated(client, name, send) : sharing(client, send);
   }
   return commands as RedisCommands;
+}
+
+function sharing(client: RedisSingleClient, send: Script): Script {
+  return (...args) => {
+    shareWrite(client);
+    return send(...args);
+  };
 }
 
 /** Sent once more where the server has no such slot or script any more. */
