@@ -24,6 +24,7 @@ import { boolean, failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
+import type { JsonOf } from './value/json-of';
 import { JSON_CODEC } from './value/value-codec';
 import { runForValue } from './value/value-run';
 
@@ -77,21 +78,22 @@ export class IdempotencyService {
 
   /**
    * Does `work` once for this operation, scope and key, and gives every repetition the first result. Results are JSON: the
-   * first caller, too, gets what JSON makes of the value, so that nobody can tell a repetition by its types.
+   * first caller, too, gets what JSON makes of the value, so that nobody can tell a repetition by its types. So does the caller of
+   * work that runs unprotected.
    *
    * @throws KeyInvalidError, KeyReusedError, InProgressError, HeldError, StorageUnavailableError, ReentrantUseError, and
    * what `work` throws
    */
-  async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+  async run<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<JsonOf<T>> {
     try {
-      return await this.runOnce(request, work);
+      return (await this.runOnce(request, work)) as JsonOf<T>;
     } catch (error) {
       traceRefusal(error);
       throw error;
     }
   }
 
-  private async runOnce<T>(request: RunRequest, work: (lease: Lease) => T | Promise<T>): Promise<T> {
+  private async runOnce(request: RunRequest, work: (lease: Lease) => unknown): Promise<unknown> {
     knownOptions(request, ['operation', 'key', 'scope', 'payload', ...RUN_OPTIONS], 'request');
     const { operation, key, scope, payload, ...overrides } = request;
     // Without an operation a job would share the records of clients' headers.
@@ -101,7 +103,7 @@ export class IdempotencyService {
     checkScope(scope);
     if (typeof work !== 'function') throw failure('work', 'a function', work);
     const settings = this.settingsOf(overrides);
-    if (!this.settings.enabled) return work(new NoLease());
+    if (!this.settings.enabled) return unprotected(work);
     this.requireScope(request);
     // `keyFormat` is what clients are asked for; a job's key is the application's own.
     const { maxKeyLength } = settings.keyRules;
@@ -111,7 +113,7 @@ export class IdempotencyService {
     if (isWithin(around, recordKey)) throw new ReentrantUseError(operation);
     const run: Running = { recordKey, around, isOver: false };
     const fingerprint = this.checked(request, () => fingerprintValue(payload, this.settings.secret));
-    return this.engine.run<T>(
+    return this.engine.run<unknown>(
       {
         recordKey,
         fingerprint,
@@ -121,17 +123,17 @@ export class IdempotencyService {
       },
       {
         execute: claim => this.within(run, () => runForValue(claim, () => work(leaseOf(claim)))),
-        replay: outcome => JSON_CODEC.decode(outcome.body) as T,
+        replay: outcome => JSON_CODEC.decode(outcome.body),
         refuse: error => {
           throw error;
         },
-        executeUnprotected: () => this.within(run, () => work(new NoLease())),
+        executeUnprotected: () => this.within(run, () => unprotected(work)),
       },
     );
   }
 
   /** Timers and listeners that the work leaves behind are within it for good, so it has to be known when it was over. */
-  private async within<T>(run: Running, work: () => T | Promise<T>): Promise<T> {
+  private async within(run: Running, work: () => unknown): Promise<unknown> {
     try {
       return await this.running.run(run, work);
     } finally {
@@ -239,6 +241,11 @@ export class IdempotencyService {
     const { namespace, secret } = this.settings;
     return recordKeyOfName(name, namespace, secret);
   }
+}
+
+/** Gives what a repetition would get, so that work does not depend on being unprotected. */
+async function unprotected(work: (lease: Lease) => unknown): Promise<unknown> {
+  return JSON_CODEC.decode(JSON_CODEC.encode(await work(new NoLease())));
 }
 
 /** A misspelt `force` would leave alone what an operator means to free. */

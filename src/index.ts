@@ -8,6 +8,7 @@ export {
   type RecordName,
   type RunRequest,
 } from './idempotency.service';
+export type { JsonOf } from './value/json-of';
 export type { ResolvedOutcome } from './value/resolved-outcome';
 export type { Duration } from './duration';
 export type {

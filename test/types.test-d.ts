@@ -24,6 +24,7 @@ import {
   type IdempotencyRouteOptions,
   type IdempotencyService,
   type IdempotencyStorage,
+  type JsonOf,
   type Lease,
   type MemoryClock,
   type MemoryStorageOptions,
@@ -43,6 +44,7 @@ import {
 } from '../src/testing';
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+type IsAny<T> = 0 extends 1 & T ? true : false;
 const same = <A, B>(_equal: Equal<A, B>): void => undefined;
 type TakesUndefined<T> = Record<keyof T, undefined> extends T ? true : false;
 const takesUndefined = <T>(_does: TakesUndefined<T>): void => undefined;
@@ -206,6 +208,54 @@ export async function runs(service: IdempotencyService): Promise<void> {
   await service.run({ key: 'message-1' }, () => undefined);
   // @ts-expect-error run() has no request to take a scope from
   await service.run({ operation: 'mail', key: 'message-1', scope: () => 'tenant' }, () => undefined);
+}
+
+// What run() gives is what JSON makes of the result.
+declare class Invoice {
+  readonly id: number;
+  readonly sentAt: Date;
+  readonly paidAt: Date | undefined;
+  readonly note?: string;
+  readonly lines: { readonly price: number | undefined; readonly soldAt: Date }[];
+  send(): void;
+}
+interface JsonInvoice {
+  readonly id: number;
+  readonly sentAt: string;
+  readonly paidAt?: string;
+  readonly note?: string;
+  readonly lines: { readonly price?: number; readonly soldAt: string }[];
+}
+interface Tree {
+  readonly at: Date;
+  readonly children: readonly Tree[];
+}
+export async function results(service: IdempotencyService, invoice: Invoice, tree: Tree): Promise<void> {
+  const request = { operation: 'invoice', key: '7' };
+  same<JsonOf<Invoice>, JsonInvoice>(true);
+  const result: JsonInvoice = await service.run(request, async () => invoice);
+  // @ts-expect-error a date is a text
+  result.sentAt.getTime();
+  // @ts-expect-error methods are left out
+  const whole: Invoice = await service.run(request, () => invoice);
+  const grown = await service.run(request, () => tree);
+  const at: string | undefined = grown.children[0]?.children[0]?.at;
+  console.log(result, whole, at);
+  same<JsonOf<'a' | 7 | null | boolean>, 'a' | 7 | null | boolean>(true);
+  same<JsonOf<Date | undefined>, string | undefined>(true);
+  same<JsonOf<void>, undefined>(true);
+  same<JsonOf<bigint>, never>(true);
+  same<JsonOf<unknown>, unknown>(true);
+  same<IsAny<JsonOf<ReturnType<typeof JSON.parse>>>, true>(true);
+  same<JsonOf<[Date, (() => void) | 1]>, [string, 1 | null]>(true);
+  same<JsonOf<readonly (string | undefined)[]>, readonly (string | null)[]>(true);
+  same<JsonOf<Map<string, Date>>, Record<string, never>>(true);
+  same<JsonOf<Record<string, Date>>, Record<string, string>>(true);
+  same<
+    JsonOf<{ kind: 'card'; at: Date } | { kind: 'cash' }>,
+    { kind: 'card'; at: string } | { kind: 'cash' }
+  >(true);
+  same<JsonOf<Buffer>, { type: 'Buffer'; data: number[] }>(true);
 }
 
 // An own storage may answer with values or promises; a record is narrowed by its state.
