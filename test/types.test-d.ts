@@ -230,6 +230,17 @@ interface Tree {
   readonly at: Date;
   readonly children: readonly Tree[];
 }
+type JsonValue = string | number | boolean | { [name in string]?: JsonValue } | JsonArray | null;
+interface JsonArray extends Array<JsonValue> {
+  readonly note?: never;
+}
+declare class Copied {
+  readonly id: number;
+  toJSON(): this;
+}
+declare class Dated {
+  toJSON(): Date;
+}
 export async function results(service: IdempotencyService, invoice: Invoice, tree: Tree): Promise<void> {
   const request = { operation: 'invoice', key: '7' };
   same<JsonOf<Invoice>, JsonInvoice>(true);
@@ -255,6 +266,15 @@ export async function results(service: IdempotencyService, invoice: Invoice, tre
     JsonOf<{ kind: 'card'; at: Date } | { kind: 'cash' }>,
     { kind: 'card'; at: string } | { kind: 'cash' }
   >(true);
+  const list: JsonValue[] = await service.run(request, (): JsonArray => []);
+  same<JsonOf<RegExpMatchArray>, string[]>(true);
+  same<JsonOf<Copied>, { readonly id: number }>(true);
+  // @ts-expect-error toJSON() is asked once: the date that it gives becomes an object without members
+  same<JsonOf<Dated>, string>(true);
+  const { id, reason } = await service.run(request, async () =>
+    invoice.note ? { ok: true as const, id: 'ch_1' } : { ok: false as const, reason: 'declined' },
+  );
+  console.log(id, reason, list);
   same<JsonOf<Buffer>, { type: 'Buffer'; data: number[] }>(true);
 }
 
