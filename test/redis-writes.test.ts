@@ -69,6 +69,13 @@ describeRedis('Writes to Redis', () => {
   it('need no timer of a test', async () => {
     jest.useFakeTimers({ doNotFake: ['nextTick', 'queueMicrotask'] });
     expect(await Promise.all(claimedTwice())).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
+    jest.isolateModules(() => {
+      const loaded = jest.requireActual<{ RedisStorage: typeof RedisStorage }>(
+        '../src/storage/redis.storage',
+      );
+      storage = new loaded.RedisStorage({ client, prefix: `${prefix}:loaded later` });
+    });
+    expect(await Promise.all(claimedTwice())).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
   });
 
   it('are made again where the connection is lost before', async () => {

@@ -1,6 +1,7 @@
 import type { Writable } from 'node:stream';
+import { setImmediate } from 'node:timers';
 
-/** Taken when the module is loaded: the fake timers of a test must not keep commands from leaving. */
+/** Node's own, taken when the module is loaded: the fake timers of a test must not keep commands from leaving. */
 const atEndOfTurn = setImmediate;
 
 /** What ioredis shows of a connection, although it documents neither. Where one is missing, every command leaves by itself. */
