@@ -3,19 +3,15 @@ import { Logger } from '@nestjs/common';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RedisStorage } from '../src';
 import { StorageUnavailableError } from '../src/idempotency.errors';
-import type { ClaimRequest, Outcome } from '../src/storage/storage';
+import type { Outcome } from '../src/storage/storage';
+import { claimBy, LONG_MS } from './fixtures/claims';
 import { addReplica, endMove, halfMove, portOf, sidesOf, takeSlotsFrom } from './fixtures/cluster-changes';
 import { RedisCluster } from './fixtures/redis-cluster';
 import { describeOwnRedis } from './support/redis';
 
 /* What ioredis leaves to its callers when a Cluster changes, and when a client does not know it yet. */
 
-const LONG_MS = 60_000;
 const OUTCOME: Outcome = { status: 201, headers: [], body: Buffer.from('{}') };
-
-function claimBy(token: string): ClaimRequest {
-  return { token, fingerprint: 'sha256:f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS };
-}
 
 describeOwnRedis('RedisStorage on a Cluster', () => {
   let cluster: RedisCluster;

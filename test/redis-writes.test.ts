@@ -2,14 +2,13 @@ import { randomUUID } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { Redis } from 'ioredis';
 import { RedisStorage } from '../src/storage/redis.storage';
-import type { ClaimRequest } from '../src/storage/storage';
+import { claimBy } from './fixtures/claims';
 import { describeRedis, redisUrl } from './support/redis';
 
 const KEYS = Array.from({ length: 25 }, (_, index) => `key ${index}`);
 
-function claimBy(token: string): ClaimRequest {
-  return { token, fingerprint: 'sha256:f', leaseMs: 60_000, onLapse: 'rerun', ttlMs: 60_000 };
-}
+/** Of each key, the owner has it, and the rival is told so. */
+const EACH_ONCE: unknown = KEYS.flatMap(() => [undefined, expect.objectContaining({ state: 'in-progress' })]);
 
 describeRedis('Writes to Redis', () => {
   let client: Redis;
@@ -45,7 +44,7 @@ describeRedis('Writes to Redis', () => {
   });
 
   it('are one for all commands of a turn of the event loop while a reply is awaited', async () => {
-    expect(await Promise.all(claimedTwice())).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
+    expect(await Promise.all(claimedTwice())).toEqual(EACH_ONCE);
     expect(writes).toBe(2);
 
     const completed = KEYS.map(async key =>
@@ -68,20 +67,20 @@ describeRedis('Writes to Redis', () => {
 
   it('need no timer of a test', async () => {
     jest.useFakeTimers({ doNotFake: ['nextTick', 'queueMicrotask'] });
-    expect(await Promise.all(claimedTwice())).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
+    expect(await Promise.all(claimedTwice())).toEqual(EACH_ONCE);
     jest.isolateModules(() => {
       const loaded = jest.requireActual<{ RedisStorage: typeof RedisStorage }>(
         '../src/storage/redis.storage',
       );
       storage = new loaded.RedisStorage({ client, prefix: `${prefix}:loaded later` });
     });
-    expect(await Promise.all(claimedTwice())).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
+    expect(await Promise.all(claimedTwice())).toEqual(EACH_ONCE);
   });
 
   it('are made again where the connection is lost before', async () => {
     const claims = claimedTwice();
     client.stream.destroy();
-    expect(await Promise.all(claims)).toEqual(KEYS.flatMap(() => [undefined, IN_PROGRESS]));
+    expect(await Promise.all(claims)).toEqual(EACH_ONCE);
     expect(await Promise.all(claimedTwice())).toHaveLength(2 * KEYS.length);
   });
 
@@ -94,8 +93,6 @@ describeRedis('Writes to Redis', () => {
     expect(await Promise.all(claims)).toEqual(KEYS.map(() => undefined));
     inner.close();
   });
-
-  const IN_PROGRESS: unknown = expect.objectContaining({ state: 'in-progress' });
 
   function claimedTwice(): Promise<unknown>[] {
     return KEYS.flatMap(key => [

@@ -7,13 +7,13 @@ import { Idempotent, RedisStorage, type IdempotencyModuleOptions } from '../src'
 import { NearCache } from '../src/storage/near-cache';
 import type { ClaimRequest, CompletedRecord, IdempotencyRecord, Outcome } from '../src/storage/storage';
 import { storageContract } from '../src/testing';
+import { claimBy, LONG_MS } from './fixtures/claims';
 import { PLATFORMS, startApp, type TestApp } from './support/apps';
 import { realTime } from './support/real-time';
 import { describeRedis, redisUrl } from './support/redis';
 import { SentCommands } from './support/sent-commands';
 import { headerOf } from './support/wire';
 
-const LONG_MS = 60_000;
 const OUTCOME: Outcome = {
   status: 201,
   reason: 'Made',
@@ -24,10 +24,6 @@ const OUTCOME: Outcome = {
   body: Buffer.from('{"id":1}'),
 };
 const HELD = { held: 'outcome-not-stored' } as const;
-
-function claimBy(token: string, claim: Partial<ClaimRequest> = {}): ClaimRequest {
-  return { token, fingerprint: 'sha256:f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS, ...claim };
-}
 
 /** From here on both clocks of the process stand still; timers and all else go on. */
 function stopClocks(): void {

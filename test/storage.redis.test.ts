@@ -11,7 +11,8 @@ import {
 import { defineCommands } from '../src/storage/redis.client';
 import { RedisStorage } from '../src/storage/redis.storage';
 import type { MaybePromise } from '../src/maybe-promise';
-import type { ClaimRequest, Outcome } from '../src/storage/storage';
+import type { Outcome } from '../src/storage/storage';
+import { claimBy, LONG_MS } from './fixtures/claims';
 import {
   describeOwnRedis,
   describeRedis,
@@ -23,15 +24,10 @@ import {
 import { FaultyRedis } from './support/faulty-redis';
 import { SentCommands } from './support/sent-commands';
 
-const LONG_MS = 60_000;
 const OUTCOME: Outcome = { status: 201, headers: [['X-A', '1']], body: Buffer.from('{"id":1}') };
 
 /** ioredis keeps Node.js running for `disconnectTimeout` after it gave up a connection that was gone already. */
 const IMPATIENT: RedisOptions = { maxRetriesPerRequest: 0, disconnectTimeout: 50 };
-
-function claimBy(token: string, claim: Partial<ClaimRequest> = {}): ClaimRequest {
-  return { token, fingerprint: 'sha256:f', leaseMs: LONG_MS, onLapse: 'rerun', ttlMs: LONG_MS, ...claim };
-}
 
 async function rejection(result: MaybePromise<unknown>): Promise<Error> {
   return Promise.resolve(result).then(
