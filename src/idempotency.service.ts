@@ -23,8 +23,8 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
-import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import type { JsonOf } from './value/json-of';
+import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { JSON_CODEC } from './value/value-codec';
 import { runForValue } from './value/value-run';
 
@@ -113,7 +113,7 @@ export class IdempotencyService {
     if (isWithin(around, recordKey)) throw new ReentrantUseError(operation);
     const run: Running = { recordKey, around, isOver: false };
     const fingerprint = this.checked(request, () => fingerprintValue(payload, this.settings.secret));
-    return this.engine.run<unknown>(
+    return this.engine.run(
       {
         recordKey,
         fingerprint,

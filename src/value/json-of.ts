@@ -1,7 +1,6 @@
-type Behaviour = symbol | ((...args: never[]) => unknown) | (abstract new (...args: never[]) => unknown);
-
 /** What JSON leaves out of an object, and makes `null` of in a list. */
-type LeftOut = undefined | void | Behaviour;
+type LeftOut =
+  undefined | void | symbol | ((...args: never[]) => unknown) | (abstract new (...args: never[]) => unknown);
 
 type IsAny<T> = 0 extends 1 & T ? true : false;
 
