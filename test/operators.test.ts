@@ -125,6 +125,21 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     }
   });
 
+  it.each([204, 205, 304])('are refused a body with %d, which has none', async status => {
+    await pay(`${KEY}-wrong`);
+    await expect(service.resolve(name(`${KEY}-wrong`), { status, body: { id: 7 } })).rejects.toThrow(
+      `Expected \`body\` to be none with the status ${status}, got a body.`,
+    );
+  });
+
+  it('are refused two spellings of one header, of which one would be lost', async () => {
+    await pay(`${KEY}-wrong`);
+    const headers = { 'X-Two': 'a', 'x-two': 'b' };
+    await expect(service.resolve(name(`${KEY}-wrong`), { status: 200, headers })).rejects.toThrow(
+      "Expected `headers` to be each name once, with a list of its values, got 'x-two'.",
+    );
+  });
+
   it.each<[string, RecordName, unknown, string]>([
     [
       'a value for a route',

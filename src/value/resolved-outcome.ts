@@ -69,7 +69,18 @@ function noResolution(got: unknown): IdempotencyConfigurationError {
   return failure('resolution', 'an object with either `status` or `value`', got);
 }
 
-function answerOutcome({ status, headers = {}, body }: ResolvedAnswer): Outcome {
+function answerOutcome(answer: ResolvedAnswer): Outcome {
+  const outcome = outcomeFrom(answer);
+  if (outcome.body.byteLength > 0 && BODILESS.has(outcome.status)) {
+    throw failure('body', `none with the status ${outcome.status}`, new Shown('a body'));
+  }
+  return outcome;
+}
+
+/** Statuses whose answers have no body (RFC 9110, 15.3.5, 15.3.6 and 15.4.5): a client would take it for the next answer. */
+const BODILESS: ReadonlySet<number> = new Set([204, 205, 304]);
+
+function outcomeFrom({ status, headers = {}, body }: ResolvedAnswer): Outcome {
   if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
     throw failure('status', 'a final status from 200 to 599', status);
   }
@@ -90,6 +101,9 @@ function headersOf(headers: NonNullable<ResolvedAnswer['headers']>): OutcomeHead
   const given = Object.entries(headers).map(([name, value]): OutcomeHeader => [name, textOf(value)]);
   const refused = given.find(([name]) => isNeverStored(name.toLowerCase()));
   if (refused) throw failure('headers', `headers other than ${NEVER_STORED_HEADERS.join(', ')}`, refused[0]);
+  const names = given.map(([name]) => name.toLowerCase());
+  const twice = names.find((name, index) => names.indexOf(name) < index);
+  if (twice !== undefined) throw failure('headers', 'each name once, with a list of its values', twice);
   const unsendable = given.find(([name, value]) => !isText(value) || !isSendable(name, value));
   if (unsendable) throw failure('headers', 'headers that HTTP can send', unsendable[0]);
   return given;
