@@ -17,6 +17,7 @@ import {
 } from '../src';
 import { COMMANDS } from '../src/cli/commands';
 import { run } from '../src/cli/program';
+import { RowDetails } from '../src/cli/row-details';
 import { build, type Build } from './fixtures/compiled';
 import { Gate } from './fixtures/gate';
 import { RedisCluster } from './fixtures/redis-cluster';
@@ -66,11 +67,14 @@ function spawnCli(args: readonly string[], env: Environment = {}, main = mainFil
   });
 }
 
-/** The same program in this process, with a terminal where `answer` is given; `null` is its end. */
+/** What is typed, or what happens before `yes` is; `null` is the end of the terminal. */
+type Typed = string | null | (() => unknown);
+
+/** The same program in this process, with a terminal where `answer` is given. */
 async function runCli(
   args: readonly string[],
   env: Environment = {},
-  answer?: string | null,
+  answer?: Typed,
 ): Promise<Ended & { readonly asked: boolean }> {
   const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
   const said = { stdout: '', stderr: '' };
@@ -79,6 +83,7 @@ async function runCli(
     said.stderr += String(chunk);
     if (!said.stderr.endsWith('Type yes: ')) return;
     if (answer === null) stdin.end();
+    else if (typeof answer === 'function') void Promise.resolve(answer()).then(() => stdin.write('yes\n'));
     else stdin.write(`${answer}\n`);
   });
   const terminal = Object.assign(stdin, { isTTY: answer !== undefined });
@@ -153,7 +158,7 @@ describeRedis('the command line', () => {
     IDEMPOTENCY_SECRET: SECRET,
     IDEMPOTENCY_ENCRYPTION_KEYS: `2026:1:${ENCRYPTION_KEY}`,
   });
-  const cli = (args: readonly string[], answer?: string | null) => runCli(args, secrets(), answer);
+  const cli = (args: readonly string[], answer?: Typed) => runCli(args, secrets(), answer);
   const json = (ended: Ended) => JSON.parse(ended.stdout) as Record<string, unknown>;
 
   describe('inspect', () => {
@@ -340,6 +345,31 @@ describeRedis('the command line', () => {
       expect(Number(ttlLeftMs) / 86_400_000).toBeCloseTo(7, 2);
     });
 
+    it('takes headers of one name, however it is spelled, for one header', async () => {
+      const key = freshKey();
+      await post('/unsure', key);
+      const headers = ['Link: </a>', 'link: </b>', 'content-type: text/plain'].flatMap(line => [
+        '--header',
+        line,
+      ]);
+      const ended = await cli([
+        'resolve',
+        ...named(key),
+        '--status',
+        '200',
+        ...headers,
+        '--body',
+        'x',
+        '--yes',
+      ]);
+      expect(ended.code).toBe(0);
+      const { wire } = await post('/unsure', key);
+      expect(wire.headers.filter(([name]) => name === 'Link')).toEqual([
+        ['Link', '</a>'],
+        ['Link', '</b>'],
+      ]);
+    });
+
     it('gives it the bytes of a file', async () => {
       const key = freshKey();
       await post('/unsure', key);
@@ -395,6 +425,49 @@ describeRedis('the command line', () => {
     const ended = await cli(['delete', '--record-key', recordKey, ...where, '--yes', '--json']);
     expect(json(ended)).toEqual({ recordKey, done: true, was: 'unreadable' });
     expect(await client.exists(`${PREFIX}:${recordKey}`)).toBe(0);
+  });
+
+  it.each(['delete', 'release'])('%s leaves the record of another run alone', async command => {
+    const key = freshKey();
+    await post('/unsure', key);
+    const ended = await cli([command, ...named(key), '--json'], async () => {
+      expect((await cli(['release', ...named(key), '--yes'])).code).toBe(0);
+      expect((await post('/unsure', key)).status).toBe(502);
+    });
+    expect([ended.code, ended.asked, json(ended).reason]).toEqual([1, true, 'changed-meanwhile']);
+    expect((await post('/unsure', key)).status).toBe(409);
+  });
+
+  it('delete leaves a record alone whose handler runs by now', async () => {
+    const key = freshKey();
+    gate = new Gate();
+    await post('/unsure', key);
+    let again!: ReturnType<typeof post>;
+    const ended = await cli(['delete', ...named(key), '--json'], async () => {
+      await service().release({ key, scope: 'ann' });
+      again = post('/payments', key);
+      await gate?.reached();
+    });
+    expect([ended.code, json(ended).reason]).toEqual([1, 'changed-meanwhile']);
+    gate.open();
+    expect((await again).status).toBe(201);
+  });
+
+  it('a record of another release is for the command line of that one', async () => {
+    const key = freshKey();
+    await post('/unsure', key);
+    const { redisKey } = json(await cli(['inspect', ...named(key), '--json']));
+    await client.hset(String(redisKey).slice('app:'.length), 'v', '9');
+    const seen = json(await cli(['inspect', ...named(key), '--json']));
+    expect(seen).toMatchObject({
+      state: 'unreadable',
+      problem: 'this release reads row format 1, and the row is of another',
+    });
+    const { code, stderr } = await cli(['release', ...named(key), '--yes']);
+    expect([code, stderr]).toEqual([
+      1,
+      'The record is of another release. Use the command line of that one.\n',
+    ]);
   });
 
   describe('stats', () => {
@@ -462,6 +535,36 @@ describeRedis('the command line', () => {
       const ended = await cli(at(prefix, '--sample', '300', '--json'));
       expect(json(ended)).toMatchObject({ records: 300, isComplete: false });
       expect(json(await cli(at(prefix, '--sample', '701', '--json')))).toMatchObject({ isComplete: true });
+    });
+
+    it('counts what cannot be read', async () => {
+      const bare = new Redis(redisUrl());
+      const damaged = `${PREFIX}-damaged`;
+      const row = { v: '1', s: 'h', w: 'outcome-unknown' };
+      const rows: Record<string, Record<string, string>> = {
+        whole: row,
+        'of another release': { ...row, v: '9' },
+        'held for no reason': { ...row, w: 'x' },
+        'of no state': { ...row, s: '' },
+        'of an endless lease': { v: '1', s: 'p', o: '1e400' },
+        'no record': { field: 'x' },
+      };
+      for (const [name, fields] of Object.entries(rows)) {
+        await bare.hset(`${damaged}:${name}`, fields);
+        await bare.pexpire(`${damaged}:${name}`, 60_000);
+      }
+      await bare.hset(`${damaged}:endless`, row);
+      const ended = await cli(at(damaged));
+      const document = json(await cli(at(damaged, '--json')));
+      await bare.del(await bare.keys(`${damaged}:*`));
+      bare.disconnect();
+      const groups = document.groups as { records: number; state: string }[];
+      expect(groups.map(({ state, records }) => [state, records])).toEqual([
+        ['held', 1],
+        ['unreadable', 5],
+      ]);
+      expect(document).not.toHaveProperty('longestOverdue');
+      expect(ended.stdout).toMatch(/ unreadable +5 .* never$/m);
     });
 
     it('says so where there is nothing', async () => {
@@ -532,6 +635,11 @@ describe('a wrong command line', () => {
       'Expected `headers` to be headers other than',
     ],
     [
+      'a body that cannot be sent',
+      ['resolve', '--key', 'k', '--status', '204', '--body', '{}'],
+      'Expected `body` to be none with the status 204',
+    ],
+    [
       'a body of no type',
       ['resolve', '--key', 'k', '--status', '200', '--body', 'text'],
       "Expected --header 'Con",
@@ -575,7 +683,14 @@ describe('a wrong command line', () => {
     ['another protocol', ['--redis-url', 'http://u:hunter2@h'], 'Expected the URL of Redis to be redis://'],
     ['a raw @ in a password', ['--redis-url', 'redis://u:hunter2@:x@h:b'], 'Percent-encode'],
     ['a raw % in a password', ['--redis-url', 'redis://u:hunter2%@h'], 'to be percent-encoded'],
-    ['a wrong database', ['--redis-url', 'redis://u:hunter2@h/x'], 'with the number of a database'],
+    ['a wrong database', ['--redis-url', 'redis://u:hunter2@h/x'], 'a database by its number'],
+    ['a wrong database in a parameter', ['--redis-url', 'redis://h?db=x&password=hunter2'], 'by its number'],
+    [
+      'a parameter that would count for nothing',
+      ['--redis-url', 'redis://h?sentinel=hunter2'],
+      'no parameters but',
+    ],
+    ['a raw # in a password', ['--redis-url', 'redis://h/1#hunter2'], 'no fragment'],
     ['a URL out of place', ['redis://u:hunter2@h'], 'Unexpected argument that holds an @.'],
     [
       'a short secret',
@@ -619,6 +734,17 @@ describe('help', () => {
     for (const example of command.examples) expect(stdout).toContain(`npx nestjs-idempotency ${example}\n`);
     const prose = stdout.split('\n').filter(line => !line.startsWith('  npx'));
     expect(Math.max(...prose.map(line => line.length))).toBeLessThan(100);
+  });
+
+  it('is not taken for printed where it could not be', async () => {
+    const { PATH = '' } = process.env;
+    const child = execFile('/bin/sh', ['-c', `"${process.execPath}" "${mainFile()}" --help > /dev/full`], {
+      env: { PATH },
+    });
+    let stderr = '';
+    child.stderr?.on('data', text => (stderr += String(text)));
+    const [code] = (await once(child, 'close')) as [number];
+    expect([code, stderr]).toEqual([4, expect.stringMatching(/^The output could not be written: ENOSPC/)]);
   });
 
   it('is that of docs/cli.md', () => {
@@ -712,6 +838,52 @@ describeOwnRedis('other set-ups of Redis', () => {
     expect(states).toEqual(['in-progress', 'in-progress', 'in-progress']);
   });
 
+  describe('a Redis that falls silent', () => {
+    let server: RedisServer;
+    beforeAll(async () => (server = await startRedis()));
+    afterAll(() => server.stop());
+
+    it('while a change is on its way: nobody knows whether it was done', async () => {
+      const client = new Redis(server.url);
+      await new RedisStorage({ client }).create(recordKey(1), { ...CLAIM, token: 't' });
+      const args = ['delete', '--record-key', recordKey(1), '--timeout', '300ms'];
+      const storage = jest.spyOn(RedisStorage.prototype, 'delete');
+      storage.mockImplementationOnce(function (this: RedisStorage, key) {
+        server.kill('SIGSTOP');
+        return this.delete(key);
+      });
+      const ended = await runCli(args, { REDIS_URL: server.url }, 'yes');
+      storage.mockRestore();
+      server.kill('SIGCONT');
+      expect([ended.code, ended.stdout]).toEqual([3, '']);
+      expect(ended.stderr).toMatch(
+        /Redis did not answer: .*Nobody knows whether it was done: inspect the record\.\n$/,
+      );
+      // Redis had got it all the same.
+      while (await client.exists(`idempotency:${recordKey(1)}`)) await new Promise(setImmediate);
+      client.disconnect();
+    });
+
+    it('while it is read: exit code 3, and no stack', async () => {
+      const details = jest.spyOn(RowDetails.prototype, 'of');
+      details.mockImplementationOnce(function (this: RowDetails, key) {
+        server.kill('SIGSTOP');
+        return this.of(key);
+      });
+      const client = new Redis(server.url);
+      await new RedisStorage({ client }).create(recordKey(2), { ...CLAIM, token: 't' });
+      client.disconnect();
+      const ended = await runCli(['stats', '--timeout', '300ms'], { REDIS_URL: server.url });
+      details.mockRestore();
+      server.kill('SIGCONT');
+      expect(ended).toMatchObject({
+        code: 3,
+        stdout: '',
+        stderr: 'Redis did not do it: Command timed out\n',
+      });
+    });
+  });
+
   describe('with a password', () => {
     let server: RedisServer;
     let sentinel: RedisServer;
@@ -740,6 +912,13 @@ describeOwnRedis('other set-ups of Redis', () => {
     it('takes password and database from the URL', async () => {
       expect((await inspect(`redis://:p%40ss%3Aword@${address()}/3`)).code).toBe(0);
       expect((await inspect(`redis://:p%40ss%3Aword@${address()}/2`)).code).toBe(1);
+    });
+
+    it('takes them from its parameters, as ioredis does', async () => {
+      const url = `redis://${address()}?password=p%40ss%3Aword`;
+      expect((await inspect(`${url}&db=3`)).code).toBe(0);
+      expect((await inspect(`${url}&db=2`)).code).toBe(1);
+      expect((await inspect(`redis://:p%40ss%3Aword@${address()}/3?db=2&family=4`)).code).toBe(0);
     });
 
     it('asks sentinels for the master', async () => {

@@ -144,6 +144,13 @@ describeRedis('RedisStorage', () => {
       expect((await expectUnreadable()).message).toContain('no expiry');
     });
 
+    it.each(['', 'hp'])('is of the state %j, which is none that an operator may act on', async s => {
+      await client.hset(`${prefix}:a`, { ...good, s });
+      await client.pexpire(`${prefix}:a`, LONG_MS);
+      expect(await storage.resolve('a', ['held', 'in-progress'])).toBe(false);
+      expect(await client.hget(`${prefix}:a`, 's')).toBe(s);
+    });
+
     it('is in progress without an expiry, which is no lapse, and leaves an operator to delete it', async () => {
       await client.hset(`${prefix}:a`, { v: '1', s: 'p', t: 't', f: 'f', o: '0' });
       await expectUnreadable();

@@ -2,7 +2,7 @@ import type { ModuleSettings } from '../idempotency.settings';
 import type { Arguments } from './arguments';
 import { confirm } from './confirm';
 import { withDesk, type Desk } from './desk';
-import { EXIT } from './exit-codes';
+import { EXIT, ofChange } from './exit-codes';
 import { formatMs } from './format';
 import { Output, type Io } from './io';
 import { recordKeyFrom } from './naming';
@@ -21,7 +21,10 @@ export interface Change {
   readonly done: string;
 }
 
-/** Looks, asks, and does it. Resolves with the exit code. */
+/**
+ * Looks, asks, looks once more, and does it: while somebody thinks it over, the record may become that of another run. Resolves with
+ * the exit code.
+ */
 export async function change(
   args: Arguments,
   io: Io,
@@ -38,7 +41,7 @@ export async function change(
     if (!(await isConfirmed(args, io, `${described(seen)} ${what.consequence(seen)}`))) {
       return refuse(output, recordKey, 'not-confirmed', notConfirmed(io));
     }
-    if (!(await what.act(desk, seen))) {
+    if (!isSame(seen, await look(desk, recordKey)) || !(await acted(desk, seen, what))) {
       const message = 'The record has changed meanwhile, and nothing was done. Look again.';
       return refuse(output, recordKey, 'changed-meanwhile', message);
     }
@@ -47,9 +50,22 @@ export async function change(
   });
 }
 
+/** Whether it is the same claim, and in the same state. */
+function isSame(seen: Sighting, now: Sighting | undefined): boolean {
+  return now?.state === seen.state && now.details.token === seen.details.token;
+}
+
+async function acted(desk: Desk, seen: Sighting, what: Change): Promise<boolean> {
+  try {
+    return await what.act(desk, seen);
+  } catch (error) {
+    throw ofChange(error);
+  }
+}
+
 /** Refuses a record that `release` and `resolve` must not touch. */
 export function refuseUnlessHeld(
-  { state, record }: Sighting,
+  { state, record, isOfOtherRelease }: Sighting,
   isForced: boolean,
 ): readonly [RefusalReason, string] | undefined {
   if (state === 'held' || (state === 'in-progress' && isForced)) return undefined;
@@ -59,10 +75,13 @@ export function refuseUnlessHeld(
       `The key is in progress, and its handler may still run; its lease ends in ${formatMs(record?.remainingMs ?? 0)} unless it is extended. Wait for that, or add --force.`,
     ];
   }
+  if (state === 'completed') {
+    return [state, 'The record is completed: repetitions get its outcome. Only `delete` removes it.'];
+  }
   return [
     state,
-    state === 'completed'
-      ? 'The record is completed: repetitions get its outcome. Only `delete` removes it.'
+    isOfOtherRelease
+      ? 'The record is of another release. Use the command line of that one.'
       : 'The record cannot be read. Only `delete` removes it.',
   ];
 }

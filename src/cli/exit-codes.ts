@@ -6,7 +6,7 @@ import {
 } from '../idempotency.errors';
 
 /** What the process ends with; scripts rely on the numbers. */
-export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, bug: 70 } as const;
+export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, unwritten: 4, bug: 70 } as const;
 
 /** The command line is wrong: what was expected, what came, what to do. */
 export class UsageError extends Error {}
@@ -24,6 +24,14 @@ export function explainFailure(error: unknown): { readonly code: number; readonl
   if (error instanceof StorageUnavailableError) return unavailable(error.cause);
   if (isReply(error)) return unavailable(error);
   return { code: EXIT.bug, message: String(error instanceof Error ? error.stack : error) };
+}
+
+/** What a change failed with. Without a reply it may have been done, or may yet be: the command may have reached Redis. */
+export function ofChange(error: unknown): unknown {
+  if (!(error instanceof StorageUnavailableError) || isReply(error.cause)) return error;
+  return new UnreachableError(
+    `Redis did not answer: ${reasonOf(error.cause)}. Nobody knows whether it was done: inspect the record.`,
+  );
 }
 
 /** The reason in an error of a connection: one to several addresses has none of its own, only its parts have. */

@@ -7,6 +7,7 @@ const UNITS = [
 
 /** A time for people: its two largest units. */
 export function formatMs(ms: number): string {
+  if (ms === Infinity) return 'never';
   const first = UNITS.findIndex(([, unit]) => ms >= unit);
   if (first < 0) return `${ms} ms`;
   const parts: string[] = [];
@@ -29,6 +30,10 @@ export function formatBytes(bytes: number): string {
     size++;
   }
   return `${size === 0 ? left : left.toFixed(1)} ${SIZES[size]}`;
+}
+
+export function countOf(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
 /** Stored text may hold what a terminal takes for a command: control characters are shown as escapes. */

@@ -1,3 +1,5 @@
+import { explainRedisError } from '../storage/redis.errors';
+import { isNumeral } from '../storage/redis.record';
 import type { Client } from './connection';
 
 /** What a row tells beside its record. */
@@ -11,18 +13,20 @@ export interface Details {
   readonly isWaitedFor: boolean;
   /** Memory of the whole row, or `undefined` where this Redis user may not ask. */
   readonly memoryBytes: number | undefined;
+  /** Whose row it is: to be compared, never shown. */
+  readonly token: string | undefined;
 }
 
 /**
- * KEYS[1] the row. Reply: {PTTL, s, o, n, w, memory}, false for what there is not. A script, so that the numbers
+ * KEYS[1] the row. Reply: {PTTL, s, o, n, w, t, memory}, false for what there is not. A script, so that the numbers
  * are of one moment and a Cluster is asked at the right node. SAMPLES 0: one field can be larger than all the others.
  */
 const DETAILS = `
-local row = redis.pcall('HMGET', KEYS[1], 's', 'o', 'n', 'w')
-if row.err then row = {false, false, false, false} end
+local row = redis.pcall('HMGET', KEYS[1], 's', 'o', 'n', 'w', 't')
+if row.err then row = {false, false, false, false, false} end
 local memory = redis.pcall('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', 0)
 if type(memory) ~= 'number' then memory = false end
-return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], memory}`;
+return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], row[5], memory}`;
 
 type Reply = readonly [
   left: number,
@@ -30,6 +34,7 @@ type Reply = readonly [
   holdMs: string | null,
   mark: string | null,
   held: string | null,
+  token: string | null,
   memory: number | null,
 ];
 
@@ -48,11 +53,9 @@ export class RowDetails {
   }
 
   async of(recordKey: string): Promise<Details> {
-    const [left, state, hold, mark, held, memory] = await (
-      this.client as unknown as Scripted
-    ).idempotencyDetails(`${this.prefix}:${recordKey}`);
+    const [left, state, hold, mark, held, token, memory] = await this.read(recordKey);
     const isClaim = state === 'p';
-    const holdMs = isClaim ? Number(hold ?? 0) : 0;
+    const holdMs = isClaim && isNumeral(hold ?? '') ? Number(hold) : 0;
     const lapsedMs = holdMs > 0 && left <= holdMs ? holdMs - left : undefined;
     return {
       onLapse: isClaim ? (holdMs > 0 ? 'hold' : 'rerun') : undefined,
@@ -60,7 +63,17 @@ export class RowDetails {
       held: lapsedMs === undefined ? (held ?? undefined) : 'outcome-unknown',
       isWaitedFor: mark !== null,
       memoryBytes: memory ?? undefined,
+      token: token ?? undefined,
     };
+  }
+
+  private async read(recordKey: string): Promise<Reply> {
+    const client = this.client as unknown as Scripted;
+    try {
+      return await client.idempotencyDetails(`${this.prefix}:${recordKey}`);
+    } catch (error) {
+      throw explainRedisError(error, { claims: false, clientStatus: this.client.status });
+    }
   }
 
   /** The whole key, as `redis-cli` needs it. */

@@ -14,6 +14,8 @@ export interface Sighting {
   readonly outcome: Outcome | undefined;
   /** Why the row, or its outcome, cannot be read. */
   readonly problem: string | undefined;
+  /** It is in order, and another release of the library can read it. */
+  readonly isOfOtherRelease: boolean;
   readonly details: Details;
 }
 
@@ -26,9 +28,7 @@ export async function look(
   const record = read.value;
   if (record === undefined && read.problem === undefined) return undefined;
   const opened =
-    record?.state === 'completed'
-      ? await readable(() => engine.sealing.open(recordKey, record))
-      : { value: undefined, problem: undefined };
+    record?.state === 'completed' ? await readable(() => engine.sealing.open(recordKey, record)) : NOTHING;
   return {
     recordKey,
     redisKey: details.redisKey(recordKey),
@@ -36,6 +36,7 @@ export async function look(
     record,
     outcome: opened.value,
     problem: read.problem ?? opened.problem,
+    isOfOtherRelease: read.isOfOtherRelease,
     details: await details.of(recordKey),
   };
 }
@@ -43,18 +44,22 @@ export async function look(
 interface Readable<T> {
   readonly value: T | undefined;
   readonly problem: string | undefined;
+  readonly isOfOtherRelease: boolean;
 }
+
+const NOTHING: Readable<never> = { value: undefined, problem: undefined, isOfOtherRelease: false };
 
 async function readable<T>(read: () => T | Promise<T>): Promise<Readable<T>> {
   try {
-    return { value: await read(), problem: undefined };
+    return { ...NOTHING, value: await read() };
   } catch (error) {
-    if (!(error instanceof RecordUnreadableError || error instanceof RecordUnsupportedError)) throw error;
-    return { value: undefined, problem: reasonIn(error.detail) };
+    const isOfOtherRelease = error instanceof RecordUnsupportedError;
+    if (!isOfOtherRelease && !(error instanceof RecordUnreadableError)) throw error;
+    return { value: undefined, problem: reasonIn(error.detail), isOfOtherRelease };
   }
 }
 
 /** The detail is written for clients; an operator needs the reason in it. */
 function reasonIn(detail: string): string {
-  return /: (.*?)\.(?: Send it again .*)?$/s.exec(detail)?.[1] ?? detail;
+  return /: (.*?)\.(?: Send .*)?$/s.exec(detail)?.[1] ?? detail;
 }

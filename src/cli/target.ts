@@ -34,14 +34,26 @@ function optionsOf(text: string): RedisOptions {
       'Expected the URL of Redis to be redis://[user:password@]host:port[/db] or rediss://…, got another form. Percent-encode characters such as @, : and / in a password.',
     );
   }
+  const parameters = parametersOf(url);
   return {
     host: url.hostname.replace(/^\[|\]$/g, ''),
     port: Number(url.port || 6379),
-    username: decode(url.username),
-    password: decode(url.password),
-    db: database(url.pathname),
+    username: decode(url.username) ?? parameters.get('username'),
+    password: decode(url.password) ?? parameters.get('password'),
+    db: database(url.pathname.replace(/^\//, '') || parameters.get('db') || ''),
     ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
   };
+}
+
+/** ioredis takes every parameter for an option. One that is left out could lead to other records than the application's. */
+const PARAMETERS: readonly string[] = ['username', 'password', 'db', 'family'];
+
+function parametersOf({ searchParams, hash }: URL): ReadonlyMap<string, string> {
+  if (hash === '' && [...searchParams.keys()].every(name => PARAMETERS.includes(name)))
+    return new Map(searchParams);
+  throw new UsageError(
+    `Expected the URL of Redis to have no parameters but ${PARAMETERS.join(', ')}, and no fragment, got others.`,
+  );
 }
 
 function sentinelTarget(text: string, url: string | undefined, sentinelPassword?: string): Target {
@@ -88,10 +100,9 @@ function decode(text: string): string | undefined {
   }
 }
 
-function database(path: string): number {
-  const number = path.replace(/^\//, '');
+function database(number: string): number {
   if (/^\d{0,5}$/.test(number)) return Number(number);
   throw new UsageError(
-    'Expected the URL of Redis to end with the number of a database, such as /0, got another path.',
+    'Expected the URL of Redis to name a database by its number, such as /0, got something else.',
   );
 }

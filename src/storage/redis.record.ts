@@ -68,23 +68,23 @@ export function parseRow([remaining, row]: RowReply): IdempotencyRecord | undefi
 
 /** One line of a scan; nothing where the row is gone or is not one of ours. */
 export function parsePeek(recordKey: string, reply: unknown): ScannedRecord | undefined {
-  const [remaining, state, hold] = reply as [unknown, Buffer | null, Buffer | null];
+  const [remaining, ...fields] = reply as readonly [unknown, ...(Buffer | null)[]];
   const remainingMs = toNumber(remaining);
-  if (remainingMs <= 0 || state === null) return undefined;
+  const [format = '', letter = '', hold = '', held = ''] = fields.map(field => field?.toString() ?? '');
+  if (remainingMs === NO_ROW || remainingMs === 0 || format + letter === '') return undefined;
+  if (remainingMs === NO_EXPIRY) return { recordKey, state: 'unreadable', remainingMs: Infinity };
+  const holdMs = isNumeral(hold) ? Number(hold) : NaN;
+  const state = READABLE_FORMATS.includes(Number(format))
+    ? peekedState(letter, remainingMs - holdMs, held)
+    : 'unreadable';
+  return { recordKey, state, remainingMs: state === 'in-progress' ? remainingMs - holdMs : remainingMs };
+}
 
-  switch (state.toString()) {
-    case 'p': {
-      const leaseLeftMs = remainingMs - Number(hold ?? 0);
-      if (leaseLeftMs > 0) return { recordKey, state: 'in-progress', remainingMs: leaseLeftMs };
-      return { recordKey, state: 'held', remainingMs };
-    }
-    case 'c':
-      return { recordKey, state: 'completed', remainingMs };
-    case 'h':
-      return { recordKey, state: 'held', remainingMs };
-    default:
-      return undefined;
-  }
+function peekedState(letter: string, leaseLeftMs: number, held: string): ScannedRecord['state'] {
+  if (letter === 'c') return 'completed';
+  if (letter === 'h' && HELD_REASONS.includes(held)) return 'held';
+  if (letter !== 'p' || Number.isNaN(leaseLeftMs)) return 'unreadable';
+  return leaseLeftMs > 0 ? 'in-progress' : 'held';
 }
 
 /** The state and fields that a completion writes, in the order that the script takes them. */
@@ -111,6 +111,11 @@ function bodyArgument(body: Uint8Array): string | Buffer {
 /** Integers are strings where the client has `stringNumbers`. */
 export function toNumber(reply: unknown): number {
   return typeof reply === 'number' ? reply : Number(String(reply));
+}
+
+/** Whether a field is a number as the scripts write them. */
+export function isNumeral(text: string): boolean {
+  return /^\d{1,16}$/.test(text);
 }
 
 /** In the order of READ_FIELDS. */
@@ -178,6 +183,6 @@ function text(fields: Fields, name: FieldName): string {
 
 function integer(fields: Fields, name: FieldName): number {
   const value = text(fields, name);
-  if (!/^\d{1,16}$/.test(value)) throw new RecordUnreadableError(`its field ${name} is not a number`);
+  if (!isNumeral(value)) throw new RecordUnreadableError(`its field ${name} is not a number`);
   return Number(value);
 }

@@ -132,7 +132,7 @@ local left = redis.call('PTTL', KEYS[1])
 local state = row[1]
 if not state or left <= 0 then return 0 end
 if state == 'p' and left <= (tonumber(row[2] or '') or 0) then state = 'h' end
-if not string.find(ARGV[1], state, 1, true) then return 0 end
+if #state ~= 1 or not string.find(ARGV[1], state, 1, true) then return 0 end
 if frees then
   redis.call('DEL', KEYS[1])
 else
@@ -158,10 +158,10 @@ local left = redis.call('PTTL', KEYS[1]) - (tonumber(row[2] or '') or 0)
 if left > 0 and not row[3] then redis.pcall('HSET', KEYS[1], 'n', '1') end
 return left`;
 
-/** KEYS[1] the row. Reply: {PTTL, s, o}, of which s is nil where there is no row. */
+/** KEYS[1] the row. Reply: {PTTL, v, s, o, w}, nil for what there is not. */
 const PEEK = `
-local row = redis.call('HMGET', KEYS[1], 's', 'o')
-return {redis.call('PTTL', KEYS[1]), row[1], row[2]}`;
+local row = redis.call('HMGET', KEYS[1], 'v', 's', 'o', 'w')
+return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4]}`;
 
 /** Every script under the name of the command that it becomes. The names are ours alone on the application's client. */
 export const SCRIPTS = {

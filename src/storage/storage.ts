@@ -83,7 +83,9 @@ export type IdempotencyRecord = InProgressRecord | CompletedRecord | HeldRecord;
 /** One line of `scan`: enough to find a record, never its outcome. */
 export interface ScannedRecord {
   readonly recordKey: string;
-  readonly state: IdempotencyRecord['state'];
+  /** `unreadable`: damaged, or of another release, as far as can be told without its outcome. */
+  readonly state: IdempotencyRecord['state'] | 'unreadable';
+  /** Of its lease or its life; `Infinity` for a damaged one that never expires. */
   readonly remainingMs: number;
 }
 

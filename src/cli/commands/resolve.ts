@@ -6,7 +6,7 @@ import type { Command } from '../command';
 import { settingsOf } from '../desk';
 import { UsageError } from '../exit-codes';
 import { CONFIRMATION_FLAGS, CONNECTION_FLAGS, ENCRYPTION_FLAGS, NAME_FLAGS, OUTPUT_FLAGS } from '../flags';
-import { formatBytes } from '../format';
+import { countOf, formatBytes } from '../format';
 import { recordNameFrom } from '../naming';
 import { readBytes } from '../secrets';
 
@@ -48,7 +48,7 @@ export const resolve: Command = {
       done: 'Resolved',
       refusal: seen => refuseUnlessHeld(seen, args.isSet('force')),
       consequence: ({ state }) =>
-        `It gets the outcome ${status} with ${headers.length} headers and a body of ${formatBytes(body.byteLength)}, stored ${sealed}, which every repetition then gets.` +
+        `It gets the outcome ${status} with ${countOf(headers.length, 'header')} and a body of ${formatBytes(body.byteLength)}, stored ${sealed}, which every repetition then gets.` +
         (state === 'in-progress' ? ' Its handler may still run, and what it answers is not stored.' : ''),
       act: ({ service }, { recordKey, state }) =>
         service.resolve({ recordKey }, resolution, { force: state === 'in-progress' }),
@@ -95,16 +95,18 @@ function bodyFrom(args: Arguments): Buffer | undefined {
 }
 
 function headersFrom(args: Arguments): Record<string, string | string[]> {
-  const headers = new Map<string, string[]>();
+  const headers = new Map<string, { readonly name: string; readonly values: string[] }>();
   for (const line of args.all('header')) {
     const [, name, value] = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*?)[ \t]*$/.exec(line) ?? [];
     if (name === undefined || value === undefined) {
       throw new UsageError("Expected --header to be 'Name: value', got another form.");
     }
-    headers.set(name, [...(headers.get(name) ?? []), value]);
+    const sameName = headers.get(name.toLowerCase());
+    if (sameName === undefined) headers.set(name.toLowerCase(), { name, values: [value] });
+    else sameName.values.push(value);
   }
   return Object.fromEntries(
-    [...headers].map(([name, values]) => [name, values.length === 1 ? (values[0] ?? '') : values]),
+    [...headers.values()].map(({ name, values }) => [name, values.length === 1 ? (values[0] ?? '') : values]),
   );
 }
 
