@@ -1,14 +1,37 @@
+import type { ApplicationConfig } from '@nestjs/core';
 import type { Controller, Handler } from './idempotency.discovery';
 import { INTERCEPTOR_METADATA, NEST_METADATA } from './idempotency.metadata';
 
-/** Those that stand on the handler itself. */
-export function interceptorsOf(handler: Handler): unknown[] {
-  return (Reflect.getMetadata(NEST_METADATA.interceptors, handler) ?? []) as unknown[];
+/** Those that stand on the class or the handler itself, the outermost first. */
+export function interceptorsOf(target: Controller | Handler): unknown[] {
+  return (Reflect.getMetadata(NEST_METADATA.interceptors, target) ?? []) as unknown[];
 }
 
-/** Those that stand within ours. */
+/** Those of the handler that stand within ours. */
 export function laterInterceptors(handler: Handler): unknown[] {
-  const interceptors = interceptorsOf(handler);
+  return withinOurs(interceptorsOf(handler));
+}
+
+/** Those that are bound globally, on the class or on the handler, and stand within ours: it acts at its outermost binding. */
+export function actingWithin(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
+  return withinOurs([
+    ...globalInterceptors(config),
+    ...interceptorsOf(controller),
+    ...interceptorsOf(handler),
+  ]);
+}
+
+/** Whether the application binds ours for all handlers. */
+export function isBoundGlobally(config: ApplicationConfig): boolean {
+  return globalInterceptors(config).some(isOurs);
+}
+
+/** Classes of the global interceptors, which Nest keeps as instances. */
+function globalInterceptors(config: ApplicationConfig): unknown[] {
+  return config.getGlobalInterceptors().map(interceptor => interceptor.constructor);
+}
+
+function withinOurs(interceptors: readonly unknown[]): unknown[] {
   return interceptors.slice(interceptors.findIndex(isOurs) + 1);
 }
 

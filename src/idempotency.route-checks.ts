@@ -1,5 +1,11 @@
-import type { Logger } from '@nestjs/common';
-import { interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './idempotency.bindings';
+import type { ApplicationConfig } from '@nestjs/core';
+import {
+  actingWithin,
+  interceptorsOf,
+  isOurs,
+  isUploadInterceptor,
+  laterInterceptors,
+} from './idempotency.bindings';
 import {
   handlerOf,
   isHttpHandler,
@@ -15,30 +21,35 @@ import { IDEMPOTENT_METADATA, NEST_METADATA, NOT_IDEMPOTENT_METADATA } from './i
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
 
-/** Refuses a marked handler of HTTP that cannot be protected, and warns of one that is going to be refused. */
-export function checkHttpHandler(at: string, handler: Handler, logger: Pick<Logger, 'warn'>): void {
-  if (Reflect.getMetadata(NEST_METADATA.sse, handler) === true) {
-    throw new IdempotencyConfigurationError(
-      `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
-    );
-  }
-  if (laterInterceptors(handler).some(isUploadInterceptor)) {
-    logger.warn(
-      `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`,
-    );
-  }
+/** Refuses a marked handler of HTTP that cannot be protected. */
+export function refuseServerSentEvents(at: string, handler: Handler): void {
+  if (Reflect.getMetadata(NEST_METADATA.sse, handler) !== true) return;
+  throw new IdempotencyConfigurationError(
+    `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
+  );
 }
 
-/** Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter. */
-export function warnOfWrapper(
-  controller: Controller,
-  name: string,
-  { handler, logger }: { readonly handler: Handler; readonly logger: Pick<Logger, 'warn'> },
-): void {
-  if (!isHttpHandler(handler) || handlerOf(controller, name) === handler) return;
-  logger.warn(
-    `${controller.name}.${name} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen and its key is freed. Wrap it by a decorator, which runs before.`,
-  );
+/** A marked handler of HTTP, once all interceptors of the application are bound. */
+export interface BoundHandler {
+  readonly controller: Controller;
+  readonly handler: Handler;
+  /** Of the method. */
+  readonly name: string;
+  readonly config: ApplicationConfig;
+}
+
+/** What to warn of: requests that are going to be refused, and runs that are not going to be seen. */
+export function* warningsFor({ controller, handler, name, config }: BoundHandler): Iterable<string> {
+  const at = `${controller.name}.${name}`;
+  if (laterInterceptors(handler).some(isUploadInterceptor)) {
+    yield `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`;
+  } else if (actingWithin(config, controller, handler).some(isUploadInterceptor)) {
+    yield `${at}: remove IdempotencyInterceptor from the class and from the global interceptors; \`@Idempotent()\` binds it by itself. It acts at its outermost binding, around the upload interceptor, so the request is fingerprinted before its body is parsed, and is refused with 415.`;
+  }
+  // Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter.
+  if (handlerOf(controller, name) !== handler) {
+    yield `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen and its key is freed. Wrap it by a decorator, which runs before.`;
+  }
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */

@@ -2,7 +2,7 @@ import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
-import { isOverridden, isWrapped, laterInterceptors } from './idempotency.bindings';
+import { isBoundGlobally, isOverridden, isWrapped, laterInterceptors } from './idempotency.bindings';
 import {
   handlerOf,
   handlerNames,
@@ -18,11 +18,11 @@ import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './idempotency.metadata'
 import { documentRoute } from './idempotency.openapi';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import {
-  checkHttpHandler,
   refuseBothMarks,
+  refuseServerSentEvents,
   refuseToRely,
   requireValueLevel,
-  warnOfWrapper,
+  warningsFor,
 } from './idempotency.route-checks';
 import {
   refuseSharedEvents,
@@ -80,12 +80,13 @@ export class IdempotencyRoutes implements OnModuleInit {
     this.requireScope();
   }
 
-  /** What `RouterModule` and `enableVersioning()` put before paths is set after this was made, and known before the first request. */
+  /**
+   * What `RouterModule` and `enableVersioning()` put before paths is set after this was made, and known before the first request. So are
+   * the global interceptors.
+   */
   onModuleInit(): void {
-    for (const { controller, handler, name } of this.marked) {
-      this.resolve(controller, handler, name);
-      warnOfWrapper(controller, name, { handler, logger: this.logger });
-    }
+    for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
+    this.warn();
     const named = this.withKeyFunction();
     refuseSharedEvents(named);
     refuseSharedRoutes(named, this.served);
@@ -104,6 +105,18 @@ export class IdempotencyRoutes implements OnModuleInit {
       route.isWrapped ||
       this.config.getGlobalInterceptors().length > 0 ||
       this.config.getGlobalRequestInterceptors().length > 0
+    );
+  }
+
+  private warn(): void {
+    const { config } = this;
+    const http = this.marked.filter(({ handler }) => isHttpHandler(handler));
+    for (const text of http.flatMap(marked => [...warningsFor({ ...marked, config })])) {
+      this.logger.warn(text);
+    }
+    if (this.marked.length > 0 || !isBoundGlobally(config)) return;
+    this.logger.warn(
+      'IdempotencyInterceptor is bound globally, and no handler is marked, so it protects nothing. Mark handlers with `@Idempotent()`, which binds the interceptor too.',
     );
   }
 
@@ -126,7 +139,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       const at = `${controller.name}.${name}`;
       refuseBothMarks(at, declared);
       if (isHttp) {
-        checkHttpHandler(at, declared, this.logger);
+        refuseServerSentEvents(at, declared);
         trackHandler(controller, name);
       }
       const handler = handlerOf(controller, name) ?? declared;

@@ -24,7 +24,7 @@ import {
   type IdempotencyEvent,
 } from '../src';
 import { wrapLate } from './fixtures/wraps';
-import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
+import { closeAfterEach, PLATFORMS, startProtected, type Platform } from './support/running-app';
 
 @Injectable()
 class Runs {
@@ -115,21 +115,55 @@ describe('@Idempotent() and an upload interceptor', () => {
     }
   }
 
+  @Controller()
+  @UseInterceptors(IdempotencyInterceptor)
+  class AroundByClassController extends AboveController {}
+
+  @Controller()
+  @UseInterceptors(FileInterceptor('file'))
+  class UploadByClassController {
+    @Post('upload-by-class')
+    @Idempotent()
+    upload() {
+      return {};
+    }
+  }
+
+  async function warningsOf(controller: Type, platform: Platform, providers: Provider[] = []) {
+    await started(startProtected({ platform, controllers: [controller], providers }));
+    return warn.mock.calls.map(([message]) => String(message)).filter(text => text.includes('upload'));
+  }
+
   it.each([
     [BelowController, 'express', ['BelowController.upload']],
     [BelowFastifyController, 'fastify', ['BelowFastifyController.upload']],
     [AboveController, 'express', []],
   ] as const)('warns at the start where it stands below: %p', async (controller, platform, expected) => {
-    await started(startProtected({ platform, controllers: [controller] }));
-    const warnings = warn.mock.calls
-      .map(([message]) => String(message))
-      .filter(text => text.includes('upload'));
-    expect(warnings).toEqual(
+    expect(await warningsOf(controller, platform)).toEqual(
       expected.map(
         at =>
           expect.stringContaining(`${at}: place \`@Idempotent()\` above the upload interceptor`) as string,
       ),
     );
+  });
+
+  const CLASS = { provide: APP_INTERCEPTOR, useClass: IdempotencyInterceptor };
+
+  it.each<[string, Type, Provider[]]>([
+    ['globally (useExisting)', AboveController, [GLOBAL]],
+    ['globally (useClass)', AboveController, [CLASS]],
+    ['globally, around an upload interceptor of the class', UploadByClassController, [GLOBAL]],
+    ['on the class', AroundByClassController, []],
+  ])(
+    'warns at the start where the interceptor is bound around too: %s',
+    async (_how, controller, providers) => {
+      const text = `${controller.name}.upload: remove IdempotencyInterceptor from the class and from the global`;
+      expect(await warningsOf(controller, 'express', providers)).toEqual([expect.stringContaining(text)]);
+    },
+  );
+
+  it('warns of nothing where the upload interceptor of the class stands around it', async () => {
+    expect(await warningsOf(UploadByClassController, 'express')).toEqual([]);
   });
 });
 
@@ -272,4 +306,31 @@ it('A handler that something replaces after it was wrapped is warned of at the s
   warn.mockRestore();
   await app.close();
   expect(warnings).toEqual([expect.stringContaining('ReplacedController.pay was replaced after')]);
+});
+
+describe('IdempotencyInterceptor as APP_INTERCEPTOR', () => {
+  const started = closeAfterEach();
+  let warn: jest.SpiedFunction<Logger['warn']>;
+  beforeEach(() => {
+    warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+  });
+  afterEach(() => warn.mockRestore());
+
+  @Controller()
+  class UnmarkedController {
+    @Post('unmarked')
+    pay() {
+      return {};
+    }
+  }
+
+  it.each<[string, Type[], Provider[], unknown[]]>([
+    ['of it alone, which protects nothing', [UnmarkedController], [GLOBAL], [expect.any(String)]],
+    ['of nothing where some handlers are marked', [UnmarkedController, MarkedController], [Runs, GLOBAL], []],
+    ['of nothing where it is not bound', [UnmarkedController], [], []],
+  ])('warns at the start %s', async (_what, controllers, providers, expected) => {
+    await started(startProtected({ controllers, providers }));
+    const warnings = warn.mock.calls.map(([text]) => String(text));
+    expect(warnings.filter(text => text.includes('no handler is marked'))).toEqual(expected);
+  });
 });
