@@ -7,6 +7,7 @@ import type { Outcome } from '../src/storage/storage';
 import { claimBy, LONG_MS } from './fixtures/claims';
 import { addReplica, endMove, halfMove, portOf, sidesOf, takeSlotsFrom } from './fixtures/cluster-changes';
 import { RedisCluster } from './fixtures/redis-cluster';
+import { Proxy } from './support/proxy';
 import { describeOwnRedis } from './support/redis';
 
 /* What ioredis leaves to its callers when a Cluster changes, and when a client does not know it yet. */
@@ -107,7 +108,7 @@ describeOwnRedis('RedisStorage on a Cluster', () => {
       warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
     });
     afterEach(() => {
-      warn.mockRestore();
+      jest.restoreAllMocks();
       process.env.NODE_ENV = environment;
     });
 
@@ -133,6 +134,31 @@ describeOwnRedis('RedisStorage on a Cluster', () => {
       await replica.stop();
       expect(warn).not.toHaveBeenCalled();
     }, 30_000);
+
+    it('and once it is connected, where it was away then', async () => {
+      const [master] = (await connected()).nodes('master') as [Redis];
+      const proxy = await Proxy.start(portOf(master));
+      proxy.cutOff();
+      const client = new Cluster([proxy.url], {
+        clusterRetryStrategy: () => 20,
+        // ioredis keeps Node.js running for that long after it gave up a connection that was gone already.
+        redisOptions: { disconnectTimeout: 50 },
+      });
+      client.on('error', () => undefined);
+      clients.push(client);
+      await new RedisStorage({ client }).verify();
+      expect(warn.mock.calls).toEqual([[expect.stringContaining('was not connected within 2000 ms')]]);
+
+      const told = new Promise(resolve => {
+        jest.spyOn(Logger.prototype, 'error').mockImplementation(resolve);
+      });
+      await master.config('SET', 'maxmemory-policy', 'allkeys-lru');
+      proxy.resume();
+      expect(await told).toContain('got allkeys-lru');
+      await master.config('SET', 'maxmemory-policy', 'noeviction');
+      client.disconnect();
+      await proxy.close();
+    });
 
     it('and warns of a commandTimeout that is shorter than storageTimeout', async () => {
       const client = newClient({ redisOptions: { commandTimeout: 500 } });

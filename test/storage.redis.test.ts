@@ -459,7 +459,7 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
   });
   afterEach(() => {
-    warn.mockRestore();
+    jest.restoreAllMocks();
     process.env.NODE_ENV = environment;
   });
 
@@ -535,6 +535,31 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     expect(warn).toHaveBeenCalledWith(expect.stringContaining('could not be read'));
     away.disconnect();
   });
+
+  it.each(['error', 'warn'] as const)(
+    'and looks at one that evicts, and did not answer then, once it does: %s',
+    async level => {
+      process.env.NODE_ENV = level === 'error' ? 'production' : environment;
+      const port = await freePort();
+      const late = new Redis(port, '127.0.0.1', { ...IMPATIENT, retryStrategy: () => 20 });
+      late.on('error', () => undefined);
+      const listeners = () => [late.listenerCount('ready'), late.listenerCount('end')];
+      const before = listeners();
+      await new RedisStorage({ client: late }).verify();
+      expect(warn.mock.calls).toEqual([[expect.stringContaining('was not connected within 2000 ms')]]);
+
+      const told = new Promise(resolve => {
+        jest.spyOn(Logger.prototype, level).mockImplementation((...[text]: unknown[]) => resolve(text));
+      });
+      const evicting = await startRedis(['--maxmemory-policy', 'allkeys-lru'], { port });
+      expect(await told).toContain(
+        'Expected Redis to run with `maxmemory-policy noeviction`, got allkeys-lru',
+      );
+      expect(listeners()).toEqual(before);
+      late.disconnect();
+      await evicting.stop();
+    },
+  );
 
   it('and starts where a Cluster does not answer', async () => {
     process.env.NODE_ENV = 'production';

@@ -31,6 +31,7 @@ export interface RedisSubscriber {
 export interface RedisSingleClient extends RedisConnection, SharedConnection {
   connect(): Promise<unknown>;
   once(event: 'ready' | 'end', listener: () => void): unknown;
+  removeListener(event: 'ready' | 'end', listener: () => void): unknown;
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
 }
 
@@ -44,6 +45,7 @@ export interface RedisClusterClient {
   connect(): Promise<unknown>;
   once(event: 'ready' | 'end', listener: () => void): unknown;
   on(event: '-node', listener: (node: unknown) => void): unknown;
+  removeListener(event: 'ready' | 'end', listener: () => void): unknown;
   removeListener(event: '-node', listener: (node: unknown) => void): unknown;
 }
 

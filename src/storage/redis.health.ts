@@ -14,22 +14,40 @@ const logger = new Logger('RedisStorage');
  * Looks at what would break the guarantee unseen: a server that evicts keys, and a replica in the place of a master.
  *
  * Refuses it in production and warns elsewhere. A server that cannot be asked (unreachable, or INFO not permitted) does
- * not keep an application from starting; it is only told.
+ * not keep an application from starting; it is only told. One that was unreachable is looked at as soon as the client is
+ * connected, and what would have been refused is then an error in the log.
  */
 export async function verifyServers(client: RedisClient, allowEviction: boolean): Promise<void> {
   warnOfCommandTimeout(client);
-  if (!(await isReady(client))) return;
+  const ready = readiness(client);
+  const isInTime = await inTime(ready, `the client was not connected within ${ANSWER_WITHIN_MS} ms`);
+  if (isInTime === undefined) {
+    // A client that ends instead is closed with its application, or has been told of.
+    ready.then(() => verifyLate(client, allowEviction)).catch(() => undefined);
+    return;
+  }
+  const message = await complaintsOf(client, allowEviction);
+  if (message === undefined) return;
+  if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
+  logger.warn(message);
+}
+
+async function verifyLate(client: RedisClient, allowEviction: boolean): Promise<void> {
+  const message = await complaintsOf(client, allowEviction);
+  if (message === undefined) return;
+  if (process.env.NODE_ENV === 'production') logger.error(message);
+  else logger.warn(message);
+}
+
+/** About all servers that the client knows, each of them once; `undefined` where there are none. */
+async function complaintsOf(client: RedisClient, allowEviction: boolean): Promise<string | undefined> {
   const complaints = new Set<string>();
   for (const server of masters(client)) {
     const info = await readInfo(server);
     if (info === undefined) continue;
     for (const complaint of complaintsAbout(info, allowEviction)) complaints.add(complaint);
   }
-  if (complaints.size === 0) return;
-
-  const message = [...complaints].join(' ');
-  if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
-  logger.warn(message);
+  return complaints.size === 0 ? undefined : [...complaints].join(' ');
 }
 
 function* complaintsAbout(info: string, allowEviction: boolean): Iterable<string> {
@@ -47,27 +65,27 @@ function* complaintsAbout(info: string, allowEviction: boolean): Iterable<string
 }
 
 /**
- * Until it is, the nodes of a Cluster client are those that the application named, of whatever role, and a client without offline queue
- * cannot be asked.
+ * Until it is ready, the nodes of a Cluster client are those that the application named, of whatever role, and a client without offline
+ * queue cannot be asked. Rejects where the client ends instead.
  */
-async function isReady(client: RedisClient): Promise<boolean> {
-  if (client.status === 'ready') return true;
-  const isInTime = await inTime(
-    readiness(client),
-    `the client was not connected within ${ANSWER_WITHIN_MS} ms`,
-  );
-  return isInTime ?? false;
-}
-
 async function readiness(client: RedisClient): Promise<true> {
+  if (client.status === 'ready') return true;
   if (client.status === 'end') throw new Error(CLOSED);
-  const ready = new Promise<true>(resolve => client.once('ready', () => resolve(true)));
-  const end = new Promise<never>((_, reject) => client.once('end', () => reject(new Error(CLOSED))));
-  // It may end long after somebody has listened.
-  end.catch(() => undefined);
+  const ready = new Promise<true>((resolve, reject) => {
+    const onReady = (): void => {
+      client.removeListener('end', onEnd);
+      resolve(true);
+    };
+    const onEnd = (): void => {
+      client.removeListener('ready', onReady);
+      reject(new Error(CLOSED));
+    };
+    client.once('ready', onReady);
+    client.once('end', onEnd);
+  });
   // One that fails is repeated by the client itself.
   if (client.status === 'wait') client.connect().catch(() => undefined);
-  return Promise.race([ready, end]);
+  return ready;
 }
 
 const CLOSED =

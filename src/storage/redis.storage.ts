@@ -90,7 +90,8 @@ export class RedisStorage implements IdempotencyStorage {
    * Looks at the eviction policy and the role of every server; the module calls it at start-up.
    *
    * @throws {IdempotencyConfigurationError} in production, where a server evicts keys (unless `allowEviction`) or is a
-   * replica. Elsewhere that is a warning, and so is a server that does not answer.
+   * replica. Elsewhere that is a warning, and so is a server that does not answer. One that was not connected is looked at as soon
+   * as it is; what would have been refused is then an error in the log.
    */
   async verify(): Promise<void> {
     await verifyServers(this.#client, this.#allowEviction);
