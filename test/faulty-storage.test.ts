@@ -106,6 +106,19 @@ describe('FaultyStorage', () => {
     expect(() => storage.fail('get', 0, { kind: 'refused' })).toThrow(RangeError);
   });
 
+  it('refuses to fail a call that has been made, and says which one is next', async () => {
+    const storage = new FaultyStorage(new MemoryStorage());
+    await storage.get('k');
+    await storage.get('k');
+    expect(() => storage.fail('get', 2, { kind: 'refused' })).toThrow(
+      new RangeError(
+        "Expected `n` to count a call of get() that is still to come, got 2: there have been 2, from the storage's first call on. The next one is 3.",
+      ),
+    );
+    storage.fail('create', 1, { kind: 'refused' }).fail('get', 3, { kind: 'refused' });
+    await expect(storage.get('k')).rejects.toThrow(StorageUnavailableError);
+  });
+
   const faultless = () => new FaultyStorage(new MemoryStorage());
   const KINDS = "'refused' or 'lost-request' or 'lost-reply' or 'disconnected' or 'repeated' or 'none'";
 

@@ -66,11 +66,21 @@ export class FaultyStorage implements IdempotencyStorage {
     this.verify = storage.verify?.bind(storage);
   }
 
-  /** Plans a fault for the `n`-th call of a method, counted from 1 and from the beginning. */
+  /**
+   * Plans a fault for the `n`-th call of a method, counted from 1 and from the first call of this storage.
+   *
+   * @throws {RangeError} where that call has been made already, or `n` is no positive integer
+   */
   fail(method: StorageMethod, n: number, fault: StorageFault): this {
     expectOneOf('method', method, METHODS);
     if (!Number.isSafeInteger(n) || n < 1) {
       throw new RangeError(`Expected \`n\` to be a positive integer, got ${n}`);
+    }
+    const made = this.#counts.get(method) ?? 0;
+    if (n <= made) {
+      throw new RangeError(
+        `Expected \`n\` to count a call of ${method}() that is still to come, got ${n}: there have been ${made}, from the storage's first call on. The next one is ${made + 1}.`,
+      );
     }
     expectFault(fault);
     this.#planned.set(`${method} ${n}`, fault);
