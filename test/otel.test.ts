@@ -25,7 +25,9 @@ import {
   IdempotencyModule,
   MemoryStorage,
   type IdempotencyEvent,
+  StorageUnavailableError,
 } from '../src';
+import { StorageCalls } from '../src/engine/storage-calls';
 import { STORAGE_CHANNEL, timed } from '../src/idempotency.timings';
 import { IdempotencyTelemetryModule, observeIdempotency } from '../src/otel';
 import { marked, startApp, type TestApp } from './support/apps';
@@ -225,6 +227,17 @@ describe('durations', () => {
       expect((await metrics.histogram(STORAGE, { operation, failed: false }))?.count ?? 0).toBe(well);
       expect((await metrics.histogram(STORAGE, { operation, failed: true }))?.count ?? 0).toBe(failed);
     }
+  });
+
+  it('tell of calls that the storage did not answer in time that they failed', async () => {
+    const calls = new StorageCalls(1);
+    let answer!: () => void;
+    const late = calls.make('extend', () => new Promise<void>(resolve => (answer = resolve)));
+    await expect(late).rejects.toThrow(StorageUnavailableError);
+    answer();
+    await new Promise(setImmediate);
+    expect((await metrics.histogram(STORAGE, { operation: 'extend', failed: true }))?.count).toBe(1);
+    expect(await metrics.histogram(STORAGE, { operation: 'extend', failed: false })).toBeUndefined();
   });
 
   it('are free of charge when nobody listens', () => {

@@ -30,15 +30,17 @@ export class StorageCalls {
 
   /**
    * The call's result, or a `StorageUnavailableError` once the limit has passed. A result that comes later goes to `late`. The call
-   * is timed for those who listen.
+   * is timed for those who listen: one that takes longer than the limit has failed.
    */
   make<T>(
     operation: StorageTiming['operation'],
     call: () => MaybePromise<T>,
     late?: (result: T) => void,
   ): MaybePromise<T> {
-    const result = timed(operation, call);
-    return isPromise(result) ? this.watch(result, late) : result;
+    return timed(operation, () => {
+      const result = call();
+      return isPromise(result) ? this.watch(result, late) : result;
+    });
   }
 
   private watch<T>(promise: Promise<T>, late?: (result: T) => void): Promise<T> {
