@@ -53,9 +53,9 @@ function failureText({ name, code, route, operation, error }: IdempotencyEvent):
 function lossText({ route, code, recordKey }: IdempotencyEvent): string {
   const what =
     code === 'taken'
-      ? 'belongs to another request by now, so its handler may have run twice'
-      : 'could not be extended in time, so another request may run';
-  return `The lease of a running ${route} ${what} (letter c of the guarantee). Record: ${recordKey}`;
+      ? 'is no longer its own: another request has claimed the key, and its handler may have run twice (letter c of the guarantee), or an operator has resolved it'
+      : 'could not be extended in time, so another request may run (letter c of the guarantee)';
+  return `The lease of a running ${route} ${what}. Record: ${recordKey}`;
 }
 
 /** The message that names the cause: those of our own errors are made for clients. */
