@@ -202,9 +202,17 @@ function binaryBodies(path: string, mark: Mark): Type {
     @Post('gzipped-by-handler')
     @Header('Content-Encoding', 'gzip')
     @Header('Content-Type', 'text/plain')
+    @Header('Content-Digest', 'sha-256=:YQ==:')
+    @Header('ETag', '"coded"')
     @mark()
     gzipped() {
       return new StreamableFile(gzipSync('coded by the handler itself'), { type: 'text/plain' });
+    }
+    @Post('bomb')
+    @Header('Content-Encoding', 'gzip')
+    @mark()
+    bomb() {
+      return new StreamableFile(gzipSync(Buffer.alloc(2 ** 21)), { type: 'text/plain' });
     }
   }
   return BinaryBodies;
@@ -413,5 +421,23 @@ function describeReplays(kit: Kit, mark: Mark): void {
     expect(headerOf(identity, 'content-encoding')).toBeUndefined();
     expect(identity.body).toEqual(gunzipSync(coded.body));
     expect(headerOf(identity, 'idempotent-replayed')).toBe('true');
+    // What told of the coded bytes does not tell of these.
+    expect([coded, again].map(answer => headerOf(answer, 'content-digest'))).toEqual([
+      'sha-256=:YQ==:',
+      'sha-256=:YQ==:',
+    ]);
+    expect(headerOf(identity, 'content-digest')).toBeUndefined();
+    expect([coded, identity].map(answer => headerOf(answer, 'etag'))).toEqual(['"coded"', 'W/"coded"']);
+    expect(headerOf(identity, 'vary')).toMatch(/^(?:Origin, )?Accept-Encoding$/);
+  });
+
+  it('gives a body as it is that would fill the memory without its coding', async () => {
+    const key = newKey();
+    const headers = { 'Accept-Encoding': 'identity' };
+    const coded = await app.post('/marked/bomb', key, { headers });
+    const again = await app.post('/marked/bomb', key, { headers });
+    expect(headerOf(again, 'idempotent-replayed')).toBe('true');
+    expect(headerOf(again, 'content-encoding')).toBe('gzip');
+    expect(again.body).toEqual(coded.body);
   });
 }

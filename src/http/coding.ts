@@ -1,7 +1,8 @@
 import { promisify } from 'node:util';
 import type * as zlib from 'node:zlib';
 import type { MaybePromise } from '../maybe-promise';
-import type { Outcome } from '../storage/storage';
+import type { Outcome, OutcomeHeader } from '../storage/storage';
+import { mergeVary } from './headers';
 import type { RawResponse } from './raw-response';
 import type { HeaderValue } from './capture/snapshot';
 
@@ -15,8 +16,13 @@ const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder> = new Map([
   ['br', ({ brotliDecompress }) => promisify(brotliDecompress)],
 ]);
 
-/** Largest body that a stored one is decoded to for a client that cannot read its coding. */
-const MAX_DECODED_BYTES = 256 * 1024 * 1024;
+/**
+ * Largest body that a stored one is decoded to for a client that cannot read its coding: most text shrinks to no less than a thirtieth.
+ * A body of zeros shrinks to a thousandth, and some replays of it at once would fill the memory.
+ */
+function mostDecodedBytes(codedBytes: number): number {
+  return Math.max(2 ** 20, 32 * codedBytes);
+}
 
 /** A `Content-Encoding` (RFC 9110, 8.4) in one spelling; `undefined` for none. */
 export function codingOf(header: HeaderValue): string | undefined {
@@ -46,14 +52,32 @@ export function readableOutcome(outcome: Outcome, raw: Pick<RawResponse, 'req'>)
   if (coding === undefined) return outcome;
   const acceptEncoding = raw.req?.headers?.['accept-encoding'];
   if (typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding)) return outcome;
-  // Taken out, not left out: `@Header()` has set it for this request as well.
-  const headers = outcome.headers.map(header =>
-    header[0].toLowerCase() === 'content-encoding' ? ([header[0], null] as const) : header,
-  );
-  return decoded(outcome.body, coding, MAX_DECODED_BYTES).then(
-    body => ({ ...outcome, headers, body }),
+  return decoded(outcome.body, coding, mostDecodedBytes(outcome.body.byteLength)).then(
+    body => ({ ...outcome, headers: withoutCoding(outcome.headers), body }),
     () => outcome,
   );
+}
+
+/** What tells of the coded bytes (RFC 9530; RFC 9110, 8.4). */
+const OF_CODED_BYTES: ReadonlySet<string> = new Set([
+  'content-encoding',
+  'content-digest',
+  'repr-digest',
+  'digest',
+  'content-md5',
+]);
+
+/** Taken out, not left out: `@Header()` has set them for this request as well. */
+function withoutCoding(headers: readonly OutcomeHeader[]): OutcomeHeader[] {
+  const isVarying = headers.some(([name]) => name.toLowerCase() === 'vary');
+  const ofBody = headers.map(([name, value]): OutcomeHeader => {
+    const lower = name.toLowerCase();
+    if (OF_CODED_BYTES.has(lower)) return [name, null];
+    if (lower === 'vary' && value !== null) return [name, mergeVary(String(value), 'Accept-Encoding')];
+    // Other bytes than those that the validator is of (RFC 9110, 8.8.3).
+    return lower === 'etag' && typeof value === 'string' ? [name, value.replace(/^"/, 'W/"')] : [name, value];
+  });
+  return isVarying ? ofBody : [...ofBody, ['Vary', 'Accept-Encoding']];
 }
 
 /** Whether an `Accept-Encoding` (RFC 9110, 12.5.3) allows a coding. */
