@@ -107,6 +107,25 @@ it.each(CONTEXTS)('With %s the lease is that of the claim', async (_what, contex
   await app.close();
 });
 
+it.each([undefined, null, '', 7, () => 'text'])(
+  'A `fingerprint` function that gives %p makes no two messages one',
+  async text => {
+    let runs = 0;
+    @Controller()
+    class Consumer {
+      @MessagePattern('pay')
+      @Idempotent({ ...byId, fingerprint: () => text as never })
+      pay(): number {
+        return ++runs;
+      }
+    }
+    const app = await start(Consumer);
+    await expect(app.call('pay', { id: 'a' }, {})).rejects.toMatchObject({ code: 'fingerprint-failed' });
+    await app.close();
+    expect(runs).toBe(0);
+  },
+);
+
 it('Where nothing tells one call from another, a handler that asks for a lease does not begin', async () => {
   let runs = 0;
   @Controller()

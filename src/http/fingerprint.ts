@@ -54,11 +54,18 @@ export function fingerprintValue(value: unknown, secret?: DigestSecret): string 
  * @throws RequestFunctionError where `text` is no string or empty
  */
 export function fingerprintOwn(text: unknown, request: FingerprintSource, secret?: DigestSecret): string {
-  if (typeof text !== 'string' || text === '') {
-    const got = text === '' ? 'an empty string' : text === null ? 'null' : typeof text;
-    throw new RequestFunctionError('fingerprint', `it returned ${got} instead of a string`);
-  }
-  return fingerprintOf('f1', operationPart(new RequestView(request)) + taggedPart(text), secret);
+  return fingerprintOf('f1', operationPart(new RequestView(request)) + taggedPart(ownText(text)), secret);
+}
+
+/**
+ * What a `fingerprint` function returned. Nothing is no text: all requests would be one.
+ *
+ * @throws RequestFunctionError where it is no string or empty
+ */
+export function ownText(text: unknown): string {
+  if (typeof text === 'string' && text !== '') return text;
+  const got = text === '' ? 'an empty string' : text === null ? 'null' : typeof text;
+  throw new RequestFunctionError('fingerprint', `it returned ${got} instead of a string`);
 }
 
 /** Fingerprint of a route with `fingerprint: false`: query and body do not count, but a key still belongs to one operation. */
@@ -110,12 +117,10 @@ function operationPart({ method, target }: RequestView): string {
   return taggedPart(method.toUpperCase()) + taggedPart(path);
 }
 
-/** Path and raw query of the request target (RFC 9112, 3.2), without a fragment. */
+/** Path and raw query of the request target (RFC 9112, 3.2), which has no fragment: what follows a `#` is query to Fastify. */
 function splitTarget(given: string): readonly [path: string, query: string] {
   // The absolute form names the same resource: RFC 9112, 3.2.2.
-  let target = given.startsWith('/') ? given : given.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '');
-  const fragment = target.indexOf('#');
-  if (fragment !== -1) target = target.slice(0, fragment);
-  const mark = target.indexOf('?');
+  const target = given.startsWith('/') ? given : given.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '');
+  const mark = target.search(/[?#]/);
   return mark === -1 ? [target, ''] : [target.slice(0, mark), target.slice(mark + 1)];
 }

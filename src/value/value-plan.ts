@@ -1,6 +1,6 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { RequestPlan } from '../engine/engine-parts';
-import { fingerprintValue, likeOwn } from '../http/fingerprint';
+import { fingerprintValue, likeOwn, ownText } from '../http/fingerprint';
 import { KeyMissingError } from '../idempotency.errors';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
@@ -55,7 +55,8 @@ async function comparable(
   context: ExecutionContext,
 ): Promise<unknown> {
   if (fingerprint === false) return null;
-  return typeof fingerprint === 'function' ? ask('fingerprint', fingerprint, request, context) : payload;
+  if (typeof fingerprint !== 'function') return payload;
+  return ownText(await ask('fingerprint', fingerprint, request, context));
 }
 
 function callOf(context: ExecutionContext): Call {
