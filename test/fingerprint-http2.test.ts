@@ -66,6 +66,18 @@ describe('requests over HTTP/2, whose headers do not tell whether a body follows
     expect((await post('json', '{"amount":2}', json)).status).toBe(422);
   });
 
+  it('one that nobody ends is refused, in time', async () => {
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance'] });
+    const headers = { ':method': 'POST', ':path': '/echo', 'idempotency-key': 'endless' };
+    const stream = session.request(headers, { endStream: false });
+    const status = new Promise(resolve => stream.on('response', answer => resolve(answer[':status'])));
+    while (jest.getTimerCount() === 0) await new Promise(setImmediate);
+    await jest.advanceTimersByTimeAsync(5_000);
+    jest.useRealTimers();
+    expect(await status).toBe(415);
+    stream.close();
+  });
+
   it('one with a body that nobody parsed is refused', async () => {
     expect((await post('unparsed', 'some bytes')).status).toBe(415);
   });

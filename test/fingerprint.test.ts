@@ -121,7 +121,6 @@ describe('a fingerprint', () => {
       of({ method: 'post' }),
       of({ originalUrl: '/charges', url: '/' }),
       of({ url: 'http://example.com:80/charges' }),
-      of({ url: '/charges#top' }),
       of({ url: '/charges?' }),
       of(typed('Application/JSON; charset=utf-8')),
       of({ headers: { 'content-type': 'application/json', 'transfer-encoding': 'chunked' } }),
@@ -194,6 +193,49 @@ describe('the body', () => {
     '{}',
   ])('has the same fingerprint with and without rawBody: %s', text => {
     expect(of(sent(text))).toBe(of({ ...sent(text), rawBody: undefined }));
+  });
+
+  it('takes what follows a # for query, as Fastify does', () => {
+    const targets = ['/charges', '/charges#amount=1', '/charges#amount=2', '/charges?amount=1#000'];
+    expect(new Set(targets.map(url => of({ url }))).size).toBe(targets.length);
+    expect(of({ url: '/charges#amount=1' })).toBe(of({ url: '/charges?amount=1' }));
+  });
+
+  it('keeps the order of a query of which parsers make something: brackets, and more than a thousand pairs', () => {
+    const many = Array.from({ length: 1_000 }, (_, index) => `x${index}`).join('&');
+    for (const [one, other] of [
+      ['a[]=1&a=2', 'a=2&a[]=1'],
+      ['a%5b%5d=1&a=2', 'a=2&a%5B%5D=1'],
+      [`amount=1&${many}`, `${many}&amount=1`],
+    ]) {
+      expect(of({ url: `/charges?${one}` })).not.toBe(of({ url: `/charges?${other}` }));
+    }
+    expect(of({ url: '/charges?b=1&a=2' })).toBe(of({ url: '/charges?a=2&b=1' }));
+  });
+
+  it('of bytes tells the charsets apart in which they are other text', () => {
+    const rawBody = Buffer.from('{"a":"+ADE-"}');
+    const asked = (type: string) => rawOf({ rawBody, ...typed(type) });
+    const utf8 = [
+      'application/json',
+      'application/json; charset=UTF-8',
+      'application/json;charset="utf8"; x=1',
+    ];
+    expect(new Set(utf8.map(asked)).size).toBe(1);
+    const types = [
+      ...['application/json', 'application/json; charset=utf-7', 'application/json; charset=utf-16le'],
+      'application/json; x="; charset=utf-8"; charset=utf-7',
+    ];
+    expect(new Set(types.map(asked)).size).toBe(types.length);
+  });
+
+  it('does not read bytes as UTF-8 that a parser may have read otherwise', () => {
+    const [one, other] = ['1', '+ADE-'].map(a => ({
+      body: { a, n: 9007199254740992 },
+      rawBody: Buffer.from('{"a":"+ADE-","n":9007199254740993}'),
+      ...typed('application/json; x="; charset=utf-8"; charset=utf-7'),
+    }));
+    expect(of(one)).not.toBe(of(other));
   });
 
   it('does not depend on rawBody where it is no UTF-8 JSON', () => {

@@ -41,7 +41,9 @@ function parsedPart(request: RequestView, wasEmpty: boolean): MaybePromise<strin
  */
 export function bytesPart(request: RequestView): MaybePromise<string> {
   const bytes = types.isUint8Array(request.rawBody) ? request.rawBody : request.body;
-  if (types.isUint8Array(bytes)) return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}`;
+  if (types.isUint8Array(bytes)) {
+    return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}${foreignCharset(request)}`;
+  }
   return whetherContent(request, has => {
     if (!has) return NO_BODY;
     throw new BodyUnreadableError(
@@ -64,10 +66,20 @@ function whetherContent(
   return firstBytes(node).then(then);
 }
 
-/** Most HTTP/2 clients end a request without content by an empty frame of its own, which may still be on its way. */
+/** How long a request that nobody ends is waited for. */
+const FIRST_BYTES_WITHIN_MS = 5_000;
+
+/**
+ * Most HTTP/2 clients end a request without content by an empty frame of its own, which may still be on its way. One that does not
+ * come for long counts as content.
+ */
 function firstBytes(node: NodeRequest): Promise<boolean> {
   return new Promise(resolve => {
-    const tell = () => resolve((node.readableLength ?? 0) > 0);
+    const timer = setTimeout(() => resolve(true), FIRST_BYTES_WITHIN_MS).unref();
+    const tell = () => {
+      clearTimeout(timer);
+      resolve((node.readableLength ?? 0) > 0);
+    };
     if ((node.readableLength ?? 0) > 0 || node.readableEnded === true) return tell();
     for (const event of ['readable', 'end', 'close'] as const) node.once?.(event, tell);
   });
@@ -112,7 +124,8 @@ function jsonText(request: RequestView): string {
 
 /** `undefined` where the parsed body tells everything. */
 function exactJsonText(request: RequestView, rawBody: unknown): string | undefined {
-  if (!types.isUint8Array(rawBody) || !isJson(request.contentType) || !isUtf8(request)) return undefined;
+  if (!types.isUint8Array(rawBody) || !isJson(request.contentType)) return undefined;
+  if (foreignCharset(request) !== '') return undefined;
   const bytes = bufferOf(rawBody);
   const isExact = !mayHoldInexactNumbers(bytes.toString('latin1', startOfText(bytes)));
   return isExact ? undefined : exactText(bytes.toString('utf8'));
@@ -133,10 +146,17 @@ function startOfText(bytes: Buffer): number {
   return bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
 }
 
-function isUtf8(request: RequestView): boolean {
+/**
+ * What makes other text of the same bytes: nothing for UTF-8, which is the default, else all parameters of the content type, of which
+ * only the parser knows which one it takes for the charset.
+ */
+function foreignCharset(request: RequestView): string {
   const header = request.headers['content-type'];
-  const charset = typeof header === 'string' ? /;[ \t]*charset="?([^\s;"]*)/i.exec(header)?.[1] : undefined;
-  return charset === undefined || /^(?:utf-?8|us-ascii)$/i.test(charset);
+  if (typeof header !== 'string' || !/charset/i.test(header)) return '';
+  const parameters = header.slice(header.indexOf(';')).toLowerCase();
+  const isOnly = parameters.indexOf('charset') === parameters.lastIndexOf('charset');
+  const isUtf8 = /;[ \t]*charset="?(?:utf-?8|us-ascii)"?[ \t]*(?:;|$)/.test(parameters);
+  return isOnly && isUtf8 ? '' : taggedPart(parameters);
 }
 
 function notParsed(contentType: string): BodyUnreadableError {

@@ -2,9 +2,13 @@ import { taggedPart } from '../../digest';
 
 type Pair = readonly [name: string, value: string];
 
+/** From here on, or where names have brackets, parsers of Express make something of the order of different names too. */
+const MOST_PAIRS = 1_000;
+const BRACKET = /\[|%5b/i;
+
 /**
  * A raw query string in canonical form: pairs decoded and sorted by name, values of one name in the order in which they
- * came. `''` where there are none. Malformed escapes are no error; such a text is taken as it stands and marked.
+ * came; in the order as it is where that may matter. `''` where there are none. Malformed escapes are no error; such a text is taken as it stands and marked.
  */
 export function queryPart(query: string): string {
   if (query === '') return '';
@@ -12,7 +16,7 @@ export function queryPart(query: string): string {
   for (const text of query.split('&')) {
     if (text !== '') pairs.push(toPair(text));
   }
-  if (pairs.length > 1) pairs.sort(byName);
+  if (pairs.length > 1 && pairs.length <= MOST_PAIRS && !BRACKET.test(query)) pairs.sort(byName);
   let part = '';
   for (const [name, value] of pairs) part += name + value;
   return part;
