@@ -70,7 +70,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   executeUnprotected(): Observable<unknown> {
-    markRequest(this.request, { claim: undefined });
+    markRequest(this.request, { claim: undefined, unprotectedBy: this.route });
     return this.next.handle();
   }
 

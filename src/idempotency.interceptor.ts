@@ -51,7 +51,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     if (context.getType() !== 'http') return this.protectValue(route, context, next);
     const exchange = new HttpExchange(this, route, context, next);
     const mark = markOf(exchange.request);
-    if (mark !== undefined) return actOnce(mark, next);
+    if (mark !== undefined && (mark.unprotectedBy ?? route) === route) return actOnce(mark, next);
     let result: MaybePromise<Observable<unknown>>;
     try {
       result = this.protect(exchange);

@@ -5,6 +5,8 @@ import { inFlightMap } from './in-flight-map';
 /** What this request is to whoever meets it again: protected, replayed, or on purpose unprotected. */
 export interface RequestMark {
   readonly claim: Claim | undefined;
+  /** The route that let it run unprotected. Another one, to which Express goes on by `next()`, protects it all the same. */
+  readonly unprotectedBy?: object;
   readonly replayed?: { readonly value: unknown };
   /** Throws where the handler of a protected request must not be asked for again. */
   assertCanBegin?(): void;

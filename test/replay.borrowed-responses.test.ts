@@ -1,4 +1,4 @@
-import { Controller, Module, Post, Req, Res, UseGuards, type CanActivate } from '@nestjs/common';
+import { All, Controller, Module, Next, Post, Req, Res, UseGuards, type CanActivate } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import express, { type Request, type Response } from 'express';
@@ -51,6 +51,29 @@ afterEach(async () => {
 });
 
 describe('On Express', () => {
+  it('a route to which an unprotected one goes on protects the request all the same', async () => {
+    @Controller()
+    class AuditController {
+      @All('webhooks')
+      @Idempotent({ required: false })
+      audit(@Next() next: () => void): void {
+        next();
+      }
+    }
+    @Controller()
+    class WebhooksController {
+      @Post('webhooks')
+      @Idempotent({ key: (request: { body: { id: string } }) => request.body.id })
+      webhook(): object {
+        return { run: ++runs };
+      }
+    }
+    const controllers = [AuditController, WebhooksController];
+    app = await startApp({ platform: 'express', storage: new MemoryStorage(), controllers });
+    await expectReplay(() => app!.send({ path: '/webhooks', body: { id: 'evt_1' } }));
+    expect(runs).toBe(1);
+  });
+
   it('a response that the handler hands to another application is captured', async () => {
     const legacy = express().post('/legacy', (_request, response) => {
       response.status(201).set('X-Legacy', 'yes').send({ run: ++runs });
