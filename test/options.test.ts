@@ -121,6 +121,7 @@ const WRONG_MODULE_OPTIONS: [keyof IdempotencyModuleOptions, unknown, string][] 
     "Expected `namespace` to be at most 64 printable ASCII characters without blanks and braces, got '{prod}'.",
   ],
   ['headerName', 'Idempotency Key', "Expected `headerName` to be a header name, got 'Idempotency Key'."],
+  ['headerName', '__proto__', "Expected `headerName` to be a header name, got '__proto__'."],
   ['headerName', '', "Expected `headerName` to be a header name, got ''."],
   ['replayedHeader', true, 'Expected `replayedHeader` to be a header name, got true (boolean).'],
   ['storageTimeout', '2', `Expected \`storageTimeout\` to be ${DURATION}, got '2'.`],
