@@ -2,9 +2,14 @@ import type { ApplicationConfig } from '@nestjs/core';
 import type { Controller, Handler } from './idempotency.discovery';
 import { INTERCEPTOR_METADATA, NEST_METADATA } from './idempotency.metadata';
 
-/** Those that stand on the class or the handler itself, the outermost first. */
+/** Classes of those that stand on the class or the handler itself, the outermost first. */
 export function interceptorsOf(target: Controller | Handler): unknown[] {
-  return (Reflect.getMetadata(NEST_METADATA.interceptors, target) ?? []) as unknown[];
+  return ((Reflect.getMetadata(NEST_METADATA.interceptors, target) ?? []) as unknown[]).map(classOf);
+}
+
+/** Nest takes instances too, and passes over what is none. */
+function classOf(interceptor: unknown): unknown {
+  return typeof interceptor === 'function' ? interceptor : interceptor?.constructor;
 }
 
 /** Those of the handler that stand within ours. */
@@ -26,9 +31,10 @@ export function isBoundGlobally(config: ApplicationConfig): boolean {
   return globalInterceptors(config).some(isOurs);
 }
 
-/** Classes of the global interceptors, which Nest keeps as instances. */
+/** Classes of the global interceptors; Nest calls those that it makes for each request last. */
 function globalInterceptors(config: ApplicationConfig): unknown[] {
-  return config.getGlobalInterceptors().map(interceptor => interceptor.constructor);
+  const ofRequests = config.getGlobalRequestInterceptors().map(({ metatype }) => metatype);
+  return [...config.getGlobalInterceptors().map(classOf), ...ofRequests];
 }
 
 function withinOurs(interceptors: readonly unknown[]): unknown[] {

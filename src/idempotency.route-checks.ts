@@ -36,14 +36,17 @@ export interface BoundHandler {
   /** Of the method. */
   readonly name: string;
   readonly config: ApplicationConfig;
+  /** Whether the library compares the body by itself, and so has to read it. */
+  readonly readsBody: boolean;
 }
 
 /** What to warn of: requests that are going to be refused, and runs that are not going to be seen. */
-export function* warningsFor({ controller, handler, name, config }: BoundHandler): Iterable<string> {
+export function* warningsFor(bound: BoundHandler): Iterable<string> {
+  const { controller, handler, name, config, readsBody } = bound;
   const at = `${controller.name}.${name}`;
-  if (laterInterceptors(handler).some(isUploadInterceptor)) {
+  if (readsBody && laterInterceptors(handler).some(isUploadInterceptor)) {
     yield `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`;
-  } else if (actingWithin(config, controller, handler).some(isUploadInterceptor)) {
+  } else if (readsBody && actingWithin(config, controller, handler).some(isUploadInterceptor)) {
     yield `${at}: remove IdempotencyInterceptor from the class and from the global interceptors; \`@Idempotent()\` binds it by itself. It acts at its outermost binding, around the upload interceptor, so the request is fingerprinted before its body is parsed, and is refused with 415.`;
   }
   // Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter.

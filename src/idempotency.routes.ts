@@ -110,9 +110,11 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   private warn(): void {
     const { config } = this;
-    const http = this.marked.filter(({ handler }) => isHttpHandler(handler));
-    for (const text of http.flatMap(marked => [...warningsFor({ ...marked, config })])) {
-      this.logger.warn(text);
+    if (!this.settings.enabled) return;
+    for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
+      const route = this.find(marked.controller, marked.handler);
+      const readsBody = typeof route?.settings.fingerprint === 'string';
+      for (const text of warningsFor({ ...marked, config, readsBody })) this.logger.warn(text);
     }
     if (this.marked.length > 0 || !isBoundGlobally(config)) return;
     this.logger.warn(

@@ -4,6 +4,7 @@ import {
   Injectable,
   Logger,
   Post,
+  Scope,
   UseInterceptors,
   type CallHandler,
   type ExecutionContext,
@@ -165,6 +166,21 @@ describe('@Idempotent() and an upload interceptor', () => {
   it('warns of nothing where the upload interceptor of the class stands around it', async () => {
     expect(await warningsOf(UploadByClassController, 'express')).toEqual([]);
   });
+
+  it('warns of nothing where the library does not read the body', async () => {
+    @Controller()
+    class OwnFingerprintController {
+      @Post('own')
+      @UseInterceptors(FileInterceptor('file'))
+      @Idempotent({ fingerprint: () => 'text' })
+      upload() {
+        return {};
+      }
+    }
+    expect(await warningsOf(OwnFingerprintController, 'express', [GLOBAL])).toEqual([]);
+    await started(startProtected({ controllers: [BelowController] }, { enabled: false }));
+    expect(warn).not.toHaveBeenCalledWith(expect.stringContaining('upload'));
+  });
 });
 
 describe.each(PLATFORMS)('binding the interceptor on %s', platform => {
@@ -324,13 +340,22 @@ describe('IdempotencyInterceptor as APP_INTERCEPTOR', () => {
     }
   }
 
+  const OF_REQUESTS = { provide: APP_INTERCEPTOR, useClass: IdempotencyInterceptor, scope: Scope.REQUEST };
+
   it.each<[string, Type[], Provider[], unknown[]]>([
     ['of it alone, which protects nothing', [UnmarkedController], [GLOBAL], [expect.any(String)]],
+    ['of one that is made for each request', [UnmarkedController], [OF_REQUESTS], [expect.any(String)]],
     ['of nothing where some handlers are marked', [UnmarkedController, MarkedController], [Runs, GLOBAL], []],
     ['of nothing where it is not bound', [UnmarkedController], [], []],
   ])('warns at the start %s', async (_what, controllers, providers, expected) => {
     await started(startProtected({ controllers, providers }));
     const warnings = warn.mock.calls.map(([text]) => String(text));
     expect(warnings.filter(text => text.includes('no handler is marked'))).toEqual(expected);
+  });
+
+  it.each([undefined, null])('starts beside a factory of interceptors that gives %s', async nothing => {
+    const none = { provide: APP_INTERCEPTOR, useFactory: () => nothing };
+    const app = await started(startProtected({ controllers: [MarkedController], providers: [Runs, none] }));
+    expect((await app.post('/marked', 'k')).status).toBe(201);
   });
 });
