@@ -438,6 +438,19 @@ describeRedis('the command line', () => {
     expect((await post('/unsure', key)).status).toBe(409);
   });
 
+  it('delete leaves a record alone that its owner completes meanwhile', async () => {
+    const key = freshKey();
+    gate = new Gate();
+    const first = post('/payments', key);
+    await gate.reached();
+    const ended = await cli(['delete', ...named(key), '--json'], async () => {
+      gate?.open();
+      await first;
+    });
+    expect([ended.code, json(ended).reason]).toEqual([1, 'changed-meanwhile']);
+    expect((await post('/payments', key)).replayed).toBe(true);
+  });
+
   it('delete leaves a record alone whose handler runs by now', async () => {
     const key = freshKey();
     gate = new Gate();
@@ -540,20 +553,23 @@ describeRedis('the command line', () => {
     it('counts what cannot be read', async () => {
       const bare = new Redis(redisUrl());
       const damaged = `${PREFIX}-damaged`;
-      const row = { v: '1', s: 'h', w: 'outcome-unknown' };
+      const row = { v: '1', s: 'h', w: 'outcome-unknown', f: 'f' };
+      const lapsed = { v: '1', s: 'p', o: '86400000', f: 'f' };
       const rows: Record<string, Record<string, string>> = {
         whole: row,
-        'of another release': { ...row, v: '9' },
+        'of another release': { ...lapsed, v: '9' },
+        'of a version in another spelling': { ...row, v: '01' },
+        'without a fingerprint': { ...row, f: '' },
         'held for no reason': { ...row, w: 'x' },
         'of no state': { ...row, s: '' },
-        'of an endless lease': { v: '1', s: 'p', o: '1e400' },
+        'of an endless lease': { ...lapsed, o: '1e400' },
         'no record': { field: 'x' },
       };
       for (const [name, fields] of Object.entries(rows)) {
         await bare.hset(`${damaged}:${name}`, fields);
         await bare.pexpire(`${damaged}:${name}`, 60_000);
       }
-      await bare.hset(`${damaged}:endless`, row);
+      await bare.hset(`${damaged}:endless`, lapsed);
       const ended = await cli(at(damaged));
       const document = json(await cli(at(damaged, '--json')));
       await bare.del(await bare.keys(`${damaged}:*`));
@@ -561,10 +577,10 @@ describeRedis('the command line', () => {
       const groups = document.groups as { records: number; state: string }[];
       expect(groups.map(({ state, records }) => [state, records])).toEqual([
         ['held', 1],
-        ['unreadable', 5],
+        ['unreadable', 7],
       ]);
       expect(document).not.toHaveProperty('longestOverdue');
-      expect(ended.stdout).toMatch(/ unreadable +5 .* never$/m);
+      expect(ended.stdout).toMatch(/ unreadable +7 .* never$/m);
     });
 
     it('says so where there is nothing', async () => {
@@ -736,17 +752,6 @@ describe('help', () => {
     expect(Math.max(...prose.map(line => line.length))).toBeLessThan(100);
   });
 
-  it('is not taken for printed where it could not be', async () => {
-    const { PATH = '' } = process.env;
-    const child = execFile('/bin/sh', ['-c', `"${process.execPath}" "${mainFile()}" --help > /dev/full`], {
-      env: { PATH },
-    });
-    let stderr = '';
-    child.stderr?.on('data', text => (stderr += String(text)));
-    const [code] = (await once(child, 'close')) as [number];
-    expect([code, stderr]).toEqual([4, expect.stringMatching(/^The output could not be written: ENOSPC/)]);
-  });
-
   it('is that of docs/cli.md', () => {
     const page = readPage('docs/cli.md');
     for (const { name, flags } of COMMANDS) {
@@ -756,6 +761,35 @@ describe('help', () => {
     const flags = new Set(COMMANDS.flatMap(command => Object.keys(command.flags)));
     const told = [...page.matchAll(/`--([a-z-]+)/g)].map(([, flag]) => flag!);
     expect(told.filter(flag => !flags.has(flag))).toEqual(['version']);
+  });
+});
+
+describe('output that cannot be written', () => {
+  async function shell(line: string): Promise<[code: number, stderr: string]> {
+    const { PATH = '' } = process.env;
+    const child = execFile('/bin/bash', ['--norc', '-c', `set -o pipefail; "$NODE" "$MAIN" ${line}`], {
+      env: { PATH, NODE: process.execPath, MAIN: mainFile() },
+    });
+    let stderr = '';
+    child.stderr?.on('data', text => (stderr += String(text)));
+    const [code] = (await once(child, 'close')) as [number];
+    return [code, stderr];
+  }
+
+  it('is exit code 4 where all else is done', async () => {
+    const told = expect.stringMatching(/^The output could not be written: ENOSPC/);
+    expect(await shell('--help > /dev/full')).toEqual([4, told]);
+    expect(await shell('--version > /dev/full')).toEqual([4, told]);
+  });
+
+  it('leaves the exit code of a failure as it is', async () => {
+    expect((await shell('stats --nothing > /dev/full'))[0]).toBe(2);
+    expect((await shell('stats --redis-url redis://127.0.0.1:1 2> /dev/full'))[0]).toBe(3);
+  });
+
+  it('is no failure where its reader has seen enough', async () => {
+    expect(await shell('--help | true')).toEqual([0, '']);
+    expect((await shell('stats --nothing | true'))[0]).toBe(2);
   });
 });
 
@@ -864,6 +898,35 @@ describeOwnRedis('other set-ups of Redis', () => {
       client.disconnect();
     });
 
+    it('or ends the connection while somebody thinks it over: its own words', async () => {
+      const client = new Redis(server.url);
+      await new RedisStorage({ client }).create(recordKey(3), { ...CLAIM, token: 't' });
+      const args = ['delete', '--record-key', recordKey(3)];
+      const ended = await runCli(args, { REDIS_URL: server.url }, async () => {
+        await client.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      });
+      client.disconnect();
+      expect([ended.code, ended.stderr]).toEqual([
+        3,
+        expect.stringMatching(/Redis did not do it: Connection is closed\.\n$/),
+      ]);
+    });
+
+    it('or takes no writes: nothing was done', async () => {
+      const client = new Redis(server.url);
+      await new RedisStorage({ client }).create(recordKey(4), { ...CLAIM, token: 't' });
+      await client.config('SET', 'min-replicas-to-write', '1');
+      const ended = await runCli(['delete', '--record-key', recordKey(4), '--yes'], {
+        REDIS_URL: server.url,
+      });
+      await client.config('SET', 'min-replicas-to-write', '0');
+      client.disconnect();
+      expect([ended.code, ended.stderr]).toEqual([
+        3,
+        expect.stringMatching(/^Redis did not do it: .*NOREPLICAS/),
+      ]);
+    });
+
     it('while it is read: exit code 3, and no stack', async () => {
       const details = jest.spyOn(RowDetails.prototype, 'of');
       details.mockImplementationOnce(function (this: RowDetails, key) {
@@ -919,6 +982,10 @@ describeOwnRedis('other set-ups of Redis', () => {
       expect((await inspect(`${url}&db=3`)).code).toBe(0);
       expect((await inspect(`${url}&db=2`)).code).toBe(1);
       expect((await inspect(`redis://:p%40ss%3Aword@${address()}/3?db=2&family=4`)).code).toBe(0);
+      expect((await inspect(`${url}&username=nobody&db=3`)).stderr).toContain('WRONGPASS');
+      // Where the URL names a user or a password, ioredis takes neither from parameters.
+      expect((await inspect(`redis://:p%40ss%3Aword@${address()}/3?username=nobody`)).code).toBe(0);
+      expect((await inspect(`redis://default@${address()}/3?password=p%40ss%3Aword`)).code).toBe(3);
     });
 
     it('asks sentinels for the master', async () => {

@@ -21,7 +21,7 @@ interface Ioredis {
 export async function connect(target: Target, timeoutMs: number, keyPrefix: string): Promise<Client> {
   const ioredis = await loadIoredis();
   const own: RedisOptions = {
-    family: 0,
+    family: target.options.family ?? 0,
     lazyConnect: true,
     connectTimeout: timeoutMs,
     commandTimeout: timeoutMs,

@@ -21,7 +21,7 @@ export function explainFailure(error: unknown): { readonly code: number; readonl
   }
   if (error instanceof KeyInvalidError) return { code: EXIT.usage, message: error.detail };
   if (error instanceof UnreachableError) return { code: EXIT.unreachable, message: error.message };
-  if (error instanceof StorageUnavailableError) return unavailable(error.cause);
+  if (error instanceof StorageUnavailableError) return unavailable(causeOf(error));
   if (isReply(error)) return unavailable(error);
   return { code: EXIT.bug, message: String(error instanceof Error ? error.stack : error) };
 }
@@ -30,8 +30,13 @@ export function explainFailure(error: unknown): { readonly code: number; readonl
 export function ofChange(error: unknown): unknown {
   if (!(error instanceof StorageUnavailableError) || isReply(error.cause)) return error;
   return new UnreachableError(
-    `Redis did not answer: ${reasonOf(error.cause)}. Nobody knows whether it was done: inspect the record.`,
+    `Redis did not answer: ${reasonOf(causeOf(error))}. Nobody knows whether it was done: inspect the record.`,
   );
+}
+
+/** What the client said. Of a closed one, the error around it is for those who write applications. */
+function causeOf({ cause }: StorageUnavailableError): unknown {
+  return types.isNativeError(cause) && cause.cause !== undefined ? cause.cause : cause;
 }
 
 /** The reason in an error of a connection: one to several addresses has none of its own, only its parts have. */

@@ -56,7 +56,7 @@ export class RowDetails {
     const [left, state, hold, mark, held, token, memory] = await this.read(recordKey);
     const isClaim = state === 'p';
     const holdMs = isClaim && isNumeral(hold ?? '') ? Number(hold) : 0;
-    const lapsedMs = holdMs > 0 && left <= holdMs ? holdMs - left : undefined;
+    const lapsedMs = isClaim ? lapsedSince(left, holdMs) : undefined;
     return {
       onLapse: isClaim ? (holdMs > 0 ? 'hold' : 'rerun') : undefined,
       lapsedMs,
@@ -80,4 +80,9 @@ export class RowDetails {
   redisKey(recordKey: string): string {
     return `${this.client.options.keyPrefix ?? ''}${this.prefix}:${recordKey}`;
   }
+}
+
+/** A negative PTTL is no end of a lease: such a row never expires. */
+function lapsedSince(left: number, holdMs: number): number | undefined {
+  return holdMs > 0 && left >= 0 && left <= holdMs ? holdMs - left : undefined;
 }

@@ -43,7 +43,8 @@ export class Tally {
     if (memoryBytes !== undefined) group.bytes = (group.bytes ?? 0) + memoryBytes;
     group.firstEndsMs = Math.min(group.firstEndsMs, record.remainingMs);
     group.lastEndsMs = Math.max(group.lastEndsMs, record.remainingMs);
-    if (record.state === 'held') this.#hold({ ...record, held, lapsedMs });
+    if (record.state !== 'held') return;
+    this.#hold({ ...record, held, lapsedMs });
     if (lapsedMs !== undefined && lapsedMs > (this.longestOverdue?.lapsedMs ?? -1)) {
       this.longestOverdue = { recordKey: record.recordKey, lapsedMs };
     }

@@ -38,11 +38,20 @@ function optionsOf(text: string): RedisOptions {
   return {
     host: url.hostname.replace(/^\[|\]$/g, ''),
     port: Number(url.port || 6379),
-    username: decode(url.username) ?? parameters.get('username'),
-    password: decode(url.password) ?? parameters.get('password'),
+    ...userOf(url, parameters),
+    family: parameters.has('family') ? Number(parameters.get('family')) : 0,
     db: database(url.pathname.replace(/^\//, '') || parameters.get('db') || ''),
     ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
   };
+}
+
+/** As ioredis has it: parameters count where the URL names neither. */
+function userOf(
+  { username, password }: URL,
+  parameters: ReadonlyMap<string, string>,
+): Pick<RedisOptions, 'username' | 'password'> {
+  if (username !== '' || password !== '') return { username: decode(username), password: decode(password) };
+  return { username: parameters.get('username'), password: parameters.get('password') };
 }
 
 /** ioredis takes every parameter for an option. One that is left out could lead to other records than the application's. */
@@ -68,7 +77,7 @@ function sentinelTarget(text: string, url: string | undefined, sentinelPassword?
       `Expected --sentinel to be NAME@HOST:PORT,HOST:PORT such as mymaster@sentinel-1:26379,sentinel-2:26379, got '${text}'.`,
     );
   }
-  const { username, password, db, tls } = url === undefined ? {} : optionsOf(url);
+  const { username, password, family, db, tls } = url === undefined ? {} : optionsOf(url);
   return {
     kind: 'sentinel',
     description: `Redis '${name}' of the sentinels at ${text.slice(at + 1)}`,
@@ -77,7 +86,7 @@ function sentinelTarget(text: string, url: string | undefined, sentinelPassword?
       role: 'master',
       sentinels: sentinels.filter(sentinel => sentinel !== undefined),
       ...(sentinelPassword ? { sentinelPassword } : {}),
-      ...{ username, password, db },
+      ...{ username, password, family, db },
       ...(tls === undefined ? {} : { tls, enableTLSForSentinelMode: true }),
     },
   };

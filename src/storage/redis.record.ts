@@ -66,17 +66,18 @@ export function parseRow([remaining, row]: RowReply): IdempotencyRecord | undefi
   }
 }
 
+type PeekedFields = [format: string, letter: string, hold: string, held: string, fingerprint: string];
+
 /** One line of a scan; nothing where the row is gone or is not one of ours. */
 export function parsePeek(recordKey: string, reply: unknown): ScannedRecord | undefined {
   const [remaining, ...fields] = reply as readonly [unknown, ...(Buffer | null)[]];
   const remainingMs = toNumber(remaining);
-  const [format = '', letter = '', hold = '', held = ''] = fields.map(field => field?.toString() ?? '');
-  if (remainingMs === NO_ROW || remainingMs === 0 || format + letter === '') return undefined;
+  const [format, letter, hold, held, fingerprint] = fields.map(text => String(text ?? '')) as PeekedFields;
+  if (remainingMs === 0 || format + letter === '') return undefined;
   if (remainingMs === NO_EXPIRY) return { recordKey, state: 'unreadable', remainingMs: Infinity };
   const holdMs = isNumeral(hold) ? Number(hold) : NaN;
-  const state = READABLE_FORMATS.includes(Number(format))
-    ? peekedState(letter, remainingMs - holdMs, held)
-    : 'unreadable';
+  const isReadable = fingerprint !== '' && READABLE_FORMATS.map(String).includes(format);
+  const state = isReadable ? peekedState(letter, remainingMs - holdMs, held) : 'unreadable';
   return { recordKey, state, remainingMs: state === 'in-progress' ? remainingMs - holdMs : remainingMs };
 }
 

@@ -158,10 +158,10 @@ local left = redis.call('PTTL', KEYS[1]) - (tonumber(row[2] or '') or 0)
 if left > 0 and not row[3] then redis.pcall('HSET', KEYS[1], 'n', '1') end
 return left`;
 
-/** KEYS[1] the row. Reply: {PTTL, v, s, o, w}, nil for what there is not. */
+/** KEYS[1] the row. Reply: {PTTL, v, s, o, w, f}, nil for what there is not. */
 const PEEK = `
-local row = redis.call('HMGET', KEYS[1], 'v', 's', 'o', 'w')
-return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4]}`;
+local row = redis.call('HMGET', KEYS[1], 'v', 's', 'o', 'w', 'f')
+return {redis.call('PTTL', KEYS[1]), row[1], row[2], row[3], row[4], row[5]}`;
 
 /** Every script under the name of the command that it becomes. The names are ours alone on the application's client. */
 export const SCRIPTS = {
