@@ -6,7 +6,7 @@ import type { IdempotencyStorage } from './storage/storage';
 export interface StorageTiming {
   readonly operation: keyof IdempotencyStorage;
   readonly durationMs: number;
-  /** Whether the storage threw or rejected. */
+  /** Whether the storage threw or rejected, or did not answer within `storageTimeout`. */
   readonly failed: boolean;
 }
 

@@ -132,6 +132,14 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     );
   });
 
+  it('may give an answer without a body', async () => {
+    await pay(`${KEY}-empty`);
+    expect(await service.resolve(name(`${KEY}-empty`), { status: 204 })).toBe(true);
+    expect(await service.get(name(`${KEY}-empty`))).toMatchObject({
+      outcome: { status: 204, headers: [], body: Buffer.alloc(0) },
+    });
+  });
+
   it('are refused two spellings of one header, of which one would be lost', async () => {
     await pay(`${KEY}-wrong`);
     const headers = { 'X-Two': 'a', 'x-two': 'b' };

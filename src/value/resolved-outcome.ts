@@ -69,28 +69,27 @@ function noResolution(got: unknown): IdempotencyConfigurationError {
   return failure('resolution', 'an object with either `status` or `value`', got);
 }
 
-function answerOutcome(answer: ResolvedAnswer): Outcome {
-  const outcome = outcomeFrom(answer);
-  if (outcome.body.byteLength > 0 && BODILESS.has(outcome.status)) {
-    throw failure('body', `none with the status ${outcome.status}`, new Shown('a body'));
-  }
-  return outcome;
-}
-
 /** Statuses whose answers have no body (RFC 9110, 15.3.5, 15.3.6 and 15.4.5): a client would take it for the next answer. */
 const BODILESS: ReadonlySet<number> = new Set([204, 205, 304]);
 
-function outcomeFrom({ status, headers = {}, body }: ResolvedAnswer): Outcome {
+function answerOutcome({ status, headers = {}, body }: ResolvedAnswer): Outcome {
   if (!Number.isSafeInteger(status) || status < 200 || status > 599) {
     throw failure('status', 'a final status from 200 to 599', status);
   }
   const given = headersOf(headers);
-  if (typeof body === 'string') return { status, headers: given, body: Buffer.from(body) };
-  if (body instanceof Uint8Array) return { status, headers: given, body };
+  const bytes = bytesOf(body);
+  if (bytes.byteLength > 0 && BODILESS.has(status)) {
+    throw failure('body', `none with the status ${status}`, new Shown('a body'));
+  }
+  const isJson = body !== undefined && typeof body !== 'string' && !(body instanceof Uint8Array);
   const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
   const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
-  const all = body === undefined || hasType ? given : [...given, json];
-  return { status, headers: all, body: encoded('body', body, JSON_CODEC) };
+  return { status, headers: isJson && !hasType ? [...given, json] : given, body: bytes };
+}
+
+function bytesOf(body: unknown): Uint8Array {
+  if (typeof body === 'string') return Buffer.from(body);
+  return body instanceof Uint8Array ? body : encoded('body', body, JSON_CODEC);
 }
 
 function headersOf(headers: NonNullable<ResolvedAnswer['headers']>): OutcomeHeader[] {
