@@ -779,7 +779,7 @@ describe('output that cannot be written', () => {
   it('is exit code 4 where all else is done', async () => {
     const told = expect.stringMatching(/^The output could not be written: ENOSPC/);
     expect(await shell('--help > /dev/full')).toEqual([4, told]);
-    expect(await shell('--version > /dev/full')).toEqual([4, told]);
+    expect(await shell('release --help > /dev/full')).toEqual([4, told]);
   });
 
   it('leaves the exit code of a failure as it is', async () => {
