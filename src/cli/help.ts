@@ -10,7 +10,7 @@ const EXIT_CODES = `Exit codes:
   1  nothing was done: no such record, refused, or not confirmed
   2  the command line is wrong
   3  Redis cannot be reached, or does not do it
-  4  the output could not be written
+  4  done, and the output could not be written
 `;
 
 /** The help of the whole command line. */

@@ -39,7 +39,7 @@ function optionsOf(text: string): RedisOptions {
     host: url.hostname.replace(/^\[|\]$/g, ''),
     port: Number(url.port || 6379),
     ...userOf(url, parameters),
-    family: parameters.has('family') ? Number(parameters.get('family')) : 0,
+    family: familyOf(parameters.get('family')),
     db: database(url.pathname.replace(/^\//, '') || parameters.get('db') || ''),
     ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
   };
@@ -107,6 +107,11 @@ function decode(text: string): string | undefined {
       'Expected user and password in the URL of Redis to be percent-encoded, got a bare %.',
     );
   }
+}
+
+/** Both, where it is none that ioredis knows. */
+function familyOf(text: string | undefined): number {
+  return text === '4' || text === '6' ? Number(text) : 0;
 }
 
 function database(number: string): number {

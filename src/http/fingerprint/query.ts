@@ -2,13 +2,14 @@ import { taggedPart } from '../../digest';
 
 type Pair = readonly [name: string, value: string];
 
-/** From here on, or where names have brackets, parsers of Express make something of the order of different names too. */
+/** Of more pairs, or of names with brackets, parsers of Express make something of the order of different names too. */
 const MOST_PAIRS = 1_000;
 const BRACKET = /\[|%5b/i;
 
 /**
- * A raw query string in canonical form: pairs decoded and sorted by name, values of one name in the order in which they
- * came; in the order as it is where that may matter. `''` where there are none. Malformed escapes are no error; such a text is taken as it stands and marked.
+ * A raw query string in canonical form: pairs decoded and sorted by name, values of one name in the order in which they came; all of
+ * them in that order where parsers make something of it. `''` where there are none. Malformed escapes are no error; such a text is
+ * taken as it stands and marked.
  */
 export function queryPart(query: string): string {
   if (query === '') return '';
