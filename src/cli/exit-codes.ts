@@ -4,6 +4,7 @@ import {
   KeyInvalidError,
   StorageUnavailableError,
 } from '../idempotency.errors';
+import { isReply } from '../storage/redis.errors';
 
 /** What the process ends with; scripts rely on the numbers. */
 export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, unwritten: 4, bug: 70 } as const;
@@ -52,8 +53,4 @@ export function reasonOf(error: unknown): string {
 
 function unavailable(cause: unknown): { readonly code: number; readonly message: string } {
   return { code: EXIT.unreachable, message: `Redis did not do it: ${reasonOf(cause)}` };
-}
-
-function isReply(error: unknown): boolean {
-  return types.isNativeError(error) && (error.name === 'ReplyError' || error.name === 'SimpleError');
 }

@@ -56,7 +56,7 @@ export class RowDetails {
     const [left, state, hold, mark, held, token, memory] = await this.read(recordKey);
     const isClaim = state === 'p';
     const holdMs = isClaim && isNumeral(hold ?? '') ? Number(hold) : 0;
-    const lapsedMs = isClaim ? lapsedSince(left, holdMs) : undefined;
+    const lapsedMs = lapsedSince(left, holdMs);
     return {
       onLapse: isClaim ? (holdMs > 0 ? 'hold' : 'rerun') : undefined,
       lapsedMs,

@@ -36,12 +36,12 @@ export function explainRedisError(error: unknown, call: FailedCall): unknown {
 
 /** Whether Redis refused a command before it executed anything, so that it may be sent again at once. */
 export function wasTurnedAway(error: unknown): boolean {
-  return types.isNativeError(error) && isReply(error) && TURNED_AWAY.test(error.message);
+  return isReply(error) && TURNED_AWAY.test(error.message);
 }
 
 /** An answer of Redis. Everything else that ioredis rejects with is about the connection. */
-function isReply(error: Error): boolean {
-  return error.name === 'ReplyError' || error.name === 'SimpleError';
+export function isReply(error: unknown): error is Error {
+  return types.isNativeError(error) && (error.name === 'ReplyError' || error.name === 'SimpleError');
 }
 
 /** ioredis attaches the command with its arguments, among them the token and the body, which then reach logs. */

@@ -74,13 +74,14 @@ const FIRST_BYTES_WITHIN_MS = 5_000;
  * come for long counts as content.
  */
 function firstBytes(node: NodeRequest): Promise<boolean> {
+  const hasBytes = () => (node.readableLength ?? 0) > 0;
+  if (hasBytes() || node.readableEnded === true) return Promise.resolve(hasBytes());
   return new Promise(resolve => {
     const timer = setTimeout(() => resolve(true), FIRST_BYTES_WITHIN_MS).unref();
     const tell = () => {
       clearTimeout(timer);
-      resolve((node.readableLength ?? 0) > 0);
+      resolve(hasBytes());
     };
-    if ((node.readableLength ?? 0) > 0 || node.readableEnded === true) return tell();
     for (const event of ['readable', 'end', 'close'] as const) node.once?.(event, tell);
   });
 }
