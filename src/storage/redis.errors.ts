@@ -9,6 +9,8 @@ const UNAVAILABLE =
   /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|NOPERM|WRONGPASS|UNBLOCKED)\b/;
 /** Replies to a command that was not executed: another server has the slot, or this one does not know the script. */
 const TURNED_AWAY = /^(MOVED|ASK|NOSCRIPT) /;
+/** What NOPERM reads as, by release, where it is a script's command that is refused. */
+const NOT_PERMITTED = /\bThe user executing the script can't\b|\bACL failure in script\b/;
 const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
 const WRONG_TYPE = /\bWRONGTYPE\b/;
 
@@ -28,7 +30,7 @@ export function explainRedisError(error: unknown, call: FailedCall): unknown {
   if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
   const isReachable = (call.claims && OUT_OF_MEMORY.test(error.message)) || TURNED_AWAY.test(error.message);
-  if (isReachable || UNAVAILABLE.test(error.message)) {
+  if (isReachable || UNAVAILABLE.test(error.message) || NOT_PERMITTED.test(error.message)) {
     return new StorageUnavailableError({ cause: error, isReachable });
   }
   return error;

@@ -185,10 +185,22 @@ function letNodeEnd(keeper: ChildProcess): void {
 
 /** A port that was free a moment ago. */
 export function freePort(): Promise<number> {
+  return listenOnce(0);
+}
+
+export function isFree(port: number): Promise<boolean> {
+  return listenOnce(port).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Listens at a port, any if it is 0, and closes it again. Returns which one it was. */
+function listenOnce(port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = createServer();
     probe.once('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
+    probe.listen(port, '127.0.0.1', () => {
       const address = probe.address();
       probe.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
     });
