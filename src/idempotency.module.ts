@@ -5,6 +5,7 @@ import {
   Module,
   type BeforeApplicationShutdown,
   type DynamicModule,
+  type OnApplicationBootstrap,
   type OnApplicationShutdown,
   type OnModuleInit,
   type Provider,
@@ -15,10 +16,10 @@ import { hasServer, whenServerHasClosed } from './http/server-close';
 import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
-import { refuseSecondGlobal } from './idempotency.imports';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
 import type { IdempotencyModuleOptions } from './idempotency.options';
+import { refuseToSeeTwo } from './idempotency.reach';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
@@ -80,7 +81,7 @@ const ASYNC_OPTIONS = [
 })
 export class IdempotencyModule
   extends ConfigurableModuleClass
-  implements OnModuleInit, BeforeApplicationShutdown, OnApplicationShutdown
+  implements OnModuleInit, OnApplicationBootstrap, BeforeApplicationShutdown, OnApplicationShutdown
 {
   constructor(
     @Inject(HttpAdapterHost) private readonly adapterHost: HttpAdapterHost,
@@ -89,7 +90,7 @@ export class IdempotencyModule
     @Inject(ModulesContainer) modules: ModulesContainer,
   ) {
     super();
-    refuseSecondGlobal(IdempotencyModule, modules);
+    refuseToSeeTwo(modules);
   }
 
   /** The module with its options. Works without any. */
@@ -112,10 +113,14 @@ export class IdempotencyModule
     return { ...definition, providers: definition.providers?.map(withCheckedFactory) };
   }
 
-  async onModuleInit(): Promise<void> {
+  onModuleInit(): void {
     const { httpAdapter } = this.adapterHost;
     addReplayHook(httpAdapter);
     whenServerHasClosed(httpAdapter, () => this.engine.shutdown.drain());
+  }
+
+  /** Once all modules are there: one of them may connect the storage's client by itself. */
+  async onApplicationBootstrap(): Promise<void> {
     if (this.settings.enabled) await this.engine.storage.verify?.();
   }
 

@@ -32,6 +32,7 @@ import {
   type Served,
 } from './idempotency.route-names';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
+import { isServed } from './idempotency.reach';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { trackHandler } from './idempotency.tracking';
 
@@ -59,9 +60,13 @@ export class IdempotencyRoutes implements OnModuleInit {
   private readonly logger = new Logger('Idempotency');
   private readonly served: Served;
   private readonly marked: Omit<NamedHandler, 'routeName'>[] = [];
+  /** By handler and by mark, then by controller: a tracer may wrap a handler anew for each request, and copies its mark. */
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
-  /** Controllers whose own interceptor a test has overridden: a global one must not protect them either. */
-  private readonly overridden = new Set<unknown>();
+  /**
+   * Controllers that an interceptor of ours that is bound globally must leave alone: another IdempotencyModule protects them, or a test
+   * has overridden their own.
+   */
+  private readonly left = new Set<unknown>();
 
   constructor(
     @Inject(ModulesContainer) modules: ModulesContainer,
@@ -70,11 +75,12 @@ export class IdempotencyRoutes implements OnModuleInit {
   ) {
     this.served = { modules, config };
     for (const module of modules.values()) {
-      const overridden = isOverridden(module.injectables);
+      const isOurs = isServed(module, settings);
+      const isLeft = !isOurs || isOverridden(module.injectables);
       for (const { metatype } of [...module.controllers.values(), ...module.providers.values()]) {
         if (typeof metatype !== 'function' || !metatype.prototype) continue;
-        this.explore(metatype);
-        if (overridden) this.overridden.add(metatype);
+        if (isOurs) this.explore(metatype);
+        if (isLeft) this.left.add(metatype);
       }
     }
     this.requireScope();
@@ -94,9 +100,16 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   /** The route of a handler, or `undefined` where it is not marked. */
   find(controller: unknown, handler: unknown): Route | undefined {
-    if (this.overridden.size > 0 && this.overridden.has(controller)) return undefined;
-    const routes = this.routes.get(handler);
-    return routes?.get(controller) ?? this.resolve(controller as Controller, handler as Handler);
+    if (this.left.has(controller)) return undefined;
+    return (
+      this.routes.get(handler)?.get(controller) ??
+      this.findByMark(controller as Controller, handler as Handler)
+    );
+  }
+
+  private findByMark(controller: Controller, handler: Handler): Route | undefined {
+    const mark = overridesOf(handler);
+    return mark && (this.routes.get(mark)?.get(controller) ?? this.resolve(controller, handler));
   }
 
   /** Whether another interceptor sees what ours emits. Global ones can be added until the application listens. */
@@ -168,8 +181,10 @@ export class IdempotencyRoutes implements OnModuleInit {
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
-    const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
-    this.routes.set(handler, routes.set(controller, route));
+    for (const key of [handler, overrides]) {
+      const routes = this.routes.get(key) ?? new Map<unknown, Route>();
+      this.routes.set(key, routes.set(controller, route));
+    }
     return route;
   }
 

@@ -1,2 +1,2 @@
-/** Injection tokens. `Symbol.for` makes them the same in every copy of the package that one process loads. */
-export const MODULE_SETTINGS = Symbol.for('nestjs-idempotency.settings');
+/** Injection token. Another copy of the package in this process has one of its own, and with it its own options. */
+export const MODULE_SETTINGS = Symbol('nestjs-idempotency.settings');

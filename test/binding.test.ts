@@ -24,6 +24,7 @@ import {
   NotIdempotent,
   type IdempotencyEvent,
 } from '../src';
+import { IdempotencyRoutes } from '../src/idempotency.routes';
 import { wrapLate } from './fixtures/wraps';
 import { closeAfterEach, PLATFORMS, startProtected, type Platform } from './support/running-app';
 
@@ -299,6 +300,27 @@ describe.each(PLATFORMS)('binding the interceptor on %s', platform => {
     expect((await app.post('/marked', 'k')).replayed).toBe(true);
     expect((await app.post('/unmarked', 'k')).replayed).toBe(false);
   });
+});
+
+it('A handler that a tracer wraps anew for each request keeps its one route', async () => {
+  const app = await startProtected({
+    platform: 'express',
+    controllers: [MarkedController],
+    providers: [Runs],
+  });
+  const routes = app.nest.get(IdempotencyRoutes);
+  const marked = Reflect.get(MarkedController.prototype, 'marked') as () => unknown;
+  const wrapped = () => {
+    const wrapper = () => undefined;
+    for (const key of Reflect.getMetadataKeys(marked) as string[]) {
+      Reflect.defineMetadata(key, Reflect.getMetadata(key, marked), wrapper);
+    }
+    return wrapper;
+  };
+  const found = [marked, wrapped(), wrapped()].map(handler => routes.find(MarkedController, handler));
+  await app.close();
+  expect(new Set(found).size).toBe(1);
+  expect(found[0]?.name).toBe('POST /marked');
 });
 
 it('A handler that something replaces after it was wrapped is warned of at the start', async () => {

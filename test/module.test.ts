@@ -1,7 +1,18 @@
-import { Controller, Inject, Injectable, Module, Post, type DynamicModule } from '@nestjs/common';
+import {
+  Controller,
+  Inject,
+  Injectable,
+  Module,
+  Post,
+  type DynamicModule,
+  type Provider,
+} from '@nestjs/common';
+import { APP_INTERCEPTOR } from '@nestjs/core';
+import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
 import {
   Idempotent,
   IdempotencyConfigurationError,
+  IdempotencyInterceptor,
   IdempotencyModule,
   IdempotencyService,
   MemoryStorage,
@@ -234,7 +245,7 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       const refused = started(start({ platform, imports: [OrdersModule, BillingModule] }));
       await expect(refused).rejects.toThrow(IdempotencyConfigurationError);
       await expect(refused).rejects.toThrow(
-        'Expected one global IdempotencyModule, got 2 (in the imports of OrdersModule and BillingModule).',
+        /^Expected every module to see one IdempotencyModule, got 2 that \w+ sees \(in the imports of OrdersModule and BillingModule\)\./,
       );
     });
 
@@ -246,24 +257,82 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       expect((await app.post('/', 'k')).replayed).toBe(true);
     });
 
-    it('is taken where one of them is not global', async () => {
-      @Controller('local')
-      class LocalController {
-        @Post()
-        @Idempotent()
-        create() {
-          return {};
-        }
+    it('is refused where a module sees a global one and one of its own', async () => {
+      const local = IdempotencyModule.forRoot({ isGlobal: false, scope: false });
+      @Module({ imports: [local] })
+      class FeatureModule {}
+      const refused = started(startProtected({ platform, imports: [FeatureModule] }));
+      await expect(refused).rejects.toThrow('got 2 that FeatureModule sees');
+      await expect(refused).rejects.toThrow('pass `isGlobal: false` in all of them');
+    });
+  });
+
+  describe('for parts of an application', () => {
+    @Controller('orders')
+    class OrdersController {
+      @Post()
+      @Idempotent({ lease: '10s' })
+      create() {
+        return {};
       }
-      const local = IdempotencyModule.forRoot({ isGlobal: false, scope: false, replayedHeader: 'X-Local' });
-      const feature = moduleOf({ imports: [local], controllers: [LocalController] });
-      const app = await started(
-        startProtected({ platform, imports: [feature], controllers: [PaymentsController] }),
+    }
+
+    @Controller('hooks')
+    class HooksController {
+      @Post()
+      @Idempotent({ scope: () => 'provider' })
+      receive() {
+        return {};
+      }
+    }
+
+    const before = process.env.NODE_ENV;
+    beforeEach(() => (process.env.NODE_ENV = 'production'));
+    afterEach(() => (process.env.NODE_ENV = before));
+
+    /** The options of one part would be refused for the routes of the other. */
+    const parts = (providers: Provider[] = []) => [
+      moduleOf({
+        imports: [
+          IdempotencyModule.forRoot({ isGlobal: false, storage: new NamedStorage(), scope: () => 'ann' }),
+        ],
+        controllers: [OrdersController],
+        providers,
+      }),
+      moduleOf({
+        imports: [
+          IdempotencyModule.forRoot({
+            isGlobal: false,
+            storage: new NamedStorage(),
+            storageTimeout: '10s',
+            headerName: 'X-Event-Id',
+          }),
+        ],
+        controllers: [HooksController],
+      }),
+    ];
+
+    it.each([
+      ['without a global interceptor', []],
+      ['with one', [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }]],
+    ])('each has its own options and routes, %s', async (_what, providers) => {
+      const app = await started(start({ platform, imports: parts(providers) }));
+      for (const [path, header] of [
+        ['/orders', 'Idempotency-Key'],
+        ['/hooks', 'X-Event-Id'],
+      ] as const) {
+        await app.post(path, undefined, {}, { [header]: 'k' });
+        expect((await app.post(path, undefined, {}, { [header]: 'k' })).replayed).toBe(true);
+      }
+    });
+
+    it('each documents its own header', async () => {
+      const app = await started(start({ platform, imports: parts() }));
+      const { paths } = SwaggerModule.createDocument(app.nest, new DocumentBuilder().build());
+      const headers = Object.values(paths).map(path =>
+        path.post?.parameters?.map(parameter => 'name' in parameter && parameter.name),
       );
-      await app.post('/', 'k');
-      await app.post('/local', 'k');
-      expect((await app.post('/', 'k')).replayed).toBe(true);
-      expect((await app.post('/local', 'k')).header('x-local')).toBe('true');
+      expect(headers).toEqual([['Idempotency-Key'], ['X-Event-Id']]);
     });
   });
 

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Logger } from '@nestjs/common';
+import { Logger, Module, type OnModuleInit } from '@nestjs/common';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import {
   IdempotencyConfigurationError,
@@ -22,6 +22,7 @@ import {
   startRedis,
 } from './support/redis';
 import { FaultyRedis } from './support/faulty-redis';
+import { startProtected } from './support/running-app';
 import { SentCommands } from './support/sent-commands';
 
 const OUTCOME: Outcome = { status: 201, headers: [['X-A', '1']], body: Buffer.from('{"id":1}') };
@@ -478,6 +479,19 @@ describeOwnRedis('RedisStorage looks at its server when the application starts',
     const late = new Redis(server.url, options);
     await expect(new RedisStorage({ client: late }).verify()).rejects.toThrow('got allkeys-lru');
     late.disconnect();
+  });
+
+  it('once a module that connects the client by itself has done so', async () => {
+    const lazy = new Redis(server.url, { lazyConnect: true });
+    @Module({})
+    class RedisModule implements OnModuleInit {
+      onModuleInit = () => lazy.connect();
+    }
+    const storage = new RedisStorage({ client: lazy });
+    const app = await startProtected({ imports: [RedisModule] }, { storage });
+    await app.close();
+    lazy.disconnect();
+    expect(warn.mock.calls).toEqual([[expect.stringContaining('got allkeys-lru')]]);
   });
 
   it('and warns at once of a client that has been closed, or has given up', async () => {

@@ -1,0 +1,52 @@
+import type { ModulesContainer } from '@nestjs/core';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import type { ModuleSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+
+/** A module as Nest has built it. */
+export type NestModule = NonNullable<ReturnType<ModulesContainer['get']>>;
+
+/** Whether the handlers of a module are protected by the IdempotencyModule with these settings: it is the one that it sees. */
+export function isServed(module: NestModule, settings: ModuleSettings): boolean {
+  return [...seenBy(module)].some(({ providers }) => providers.get(MODULE_SETTINGS)?.instance === settings);
+}
+
+/**
+ * Refuses a module that sees two of ours, as every module does where two are global. From which of them Nest takes engine, storage and
+ * options depends on its release, and in some on what was built first: two records for one key, or none.
+ */
+export function refuseToSeeTwo(modules: ModulesContainer): void {
+  for (const module of modules.values()) {
+    const seen = seenBy(module);
+    if (seen.size < 2) continue;
+    const [{ metatype: ours }] = seen as unknown as [NestModule];
+    const importers = [...modules.values()].filter(({ metatype }) => imports(metatype, ours));
+    throw new IdempotencyConfigurationError(
+      `Expected every module to see one IdempotencyModule, got ${seen.size} that ${module.name} sees (in the imports of ${importers.map(({ name }) => name).join(' and ')}). ` +
+        'Call forRoot() or forRootAsync() once, in the root module: every module sees it. Where parts of the application have options of their own, pass `isGlobal: false` in all of them, and import one in each module that needs it.',
+    );
+  }
+}
+
+/** Where Nest looks for providers: among the imports, global modules included, and in what these export again. */
+function seenBy(module: NestModule): ReadonlySet<NestModule> {
+  const seen = new Set<NestModule>();
+  const visited = new Set([module]);
+  const look = (imported: NestModule) => {
+    if (visited.has(imported)) return;
+    visited.add(imported);
+    if (imported.providers.has(MODULE_SETTINGS)) seen.add(imported);
+    else for (const behind of imported.imports) if (imported.exports.has(behind.metatype)) look(behind);
+  };
+  module.imports.forEach(look);
+  return seen;
+}
+
+/** Under which `@Module()` keeps its imports, in NestJS 10, 11 and 12. */
+const IMPORTS_METADATA = 'imports';
+
+/** Whether the decorator of a module names another one; Nest itself adds the global ones to all. */
+function imports(module: object, ours: unknown): boolean {
+  const named = (Reflect.getMetadata(IMPORTS_METADATA, module) ?? []) as readonly unknown[];
+  return named.some(one => one === ours || (one as { readonly module?: unknown } | null)?.module === ours);
+}
