@@ -6,14 +6,19 @@ import { mergeVary } from './headers';
 import type { RawResponse } from './raw-response';
 import type { HeaderValue } from './capture/snapshot';
 
-type Zlib = typeof zlib;
+/** Node has zstd since 22.15 and 23.8. */
+type Zlib = typeof zlib & { readonly zstdDecompress?: typeof zlib.gunzip };
 type Decoder = (bytes: Uint8Array, options: { maxOutputLength: number }) => Promise<Buffer>;
 
-const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder> = new Map([
+const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder | undefined> = new Map<
+  string,
+  (zlib: Zlib) => Decoder | undefined
+>([
   ['gzip', ({ gunzip }) => promisify(gunzip)],
   ['x-gzip', ({ gunzip }) => promisify(gunzip)],
   ['deflate', ({ inflate }) => promisify(inflate)],
   ['br', ({ brotliDecompress }) => promisify(brotliDecompress)],
+  ['zstd', ({ zstdDecompress }) => zstdDecompress && promisify(zstdDecompress)],
 ]);
 
 /**
@@ -34,10 +39,9 @@ export function codingOf(header: HeaderValue): string | undefined {
 
 /** The body without its coding; rejects where it is no such body, too large, or of a coding that Node does not know. */
 export async function decoded(body: Uint8Array, coding: string, maxBytes: number): Promise<Buffer> {
-  const decoder = DECODERS.get(coding);
-  if (decoder === undefined) throw new Error(`No decoder for ${coding}`);
   // Loaded where it is needed: few applications code their bodies by themselves.
-  const decode = decoder(await import('node:zlib'));
+  const decode = DECODERS.get(coding)?.(await import('node:zlib'));
+  if (decode === undefined) throw new Error(`No decoder for ${coding}`);
   return decode(body, { maxOutputLength: maxBytes });
 }
 
