@@ -35,6 +35,8 @@ export interface IdempotencyProblem {
 }
 
 interface ErrorDefinition {
+  /** Written out: minifiers rename classes. */
+  readonly name: string;
   readonly code: IdempotencyErrorCode;
   readonly status: number;
   readonly title: string;
@@ -85,7 +87,7 @@ export class IdempotencyError extends HttpException {
     if (!hasStack) Reflect.set(Error, 'stackTraceLimit', 0);
     super(problem, status, { cause: definition.cause });
     if (!hasStack) Reflect.set(Error, 'stackTraceLimit', stackTraceLimit);
-    this.name = new.target.name;
+    this.name = definition.name;
     this.message = `${title}. ${detail}`;
     if (!hasStack) this.stack = `${this.name}: ${this.message}`;
     this.code = code;
@@ -129,6 +131,7 @@ export class KeyMissingError extends IdempotencyError {
   /** @param source where the key is expected, such as `the Idempotency-Key header` */
   constructor(source: string) {
     super({
+      name: 'KeyMissingError',
       code: 'key-missing',
       status: 400,
       title: 'Idempotency key is missing',
@@ -140,7 +143,13 @@ export class KeyMissingError extends IdempotencyError {
 /** 400: a key was sent, but it cannot be used. */
 export class KeyInvalidError extends IdempotencyError {
   constructor(detail: string) {
-    super({ code: 'key-invalid', status: 400, title: 'Idempotency key is invalid', detail });
+    super({
+      name: 'KeyInvalidError',
+      code: 'key-invalid',
+      status: 400,
+      title: 'Idempotency key is invalid',
+      detail,
+    });
   }
 }
 
@@ -148,6 +157,7 @@ export class KeyInvalidError extends IdempotencyError {
 export class KeyReusedError extends IdempotencyError {
   constructor() {
     super({
+      name: 'KeyReusedError',
       code: 'key-reused',
       status: 422,
       title: 'Idempotency key was used for another request',
@@ -161,6 +171,7 @@ export class KeyReusedError extends IdempotencyError {
 export class InProgressError extends IdempotencyError {
   constructor(retryAfterSeconds: number) {
     super({
+      name: 'InProgressError',
       code: 'in-progress',
       status: 409,
       title: 'A request with this idempotency key is in progress',
@@ -176,6 +187,7 @@ export class HeldError extends IdempotencyError {
     super(
       reason === 'outcome-not-stored'
         ? {
+            name: 'HeldError',
             code: reason,
             status: 409,
             title: 'The request was processed, but its outcome was not stored',
@@ -184,6 +196,7 @@ export class HeldError extends IdempotencyError {
             originalStatus,
           }
         : {
+            name: 'HeldError',
             code: reason,
             status: 409,
             title: 'The outcome of the request is unknown',
@@ -198,6 +211,7 @@ export class HeldError extends IdempotencyError {
 export class BodyUnreadableError extends IdempotencyError {
   constructor(detail: string, cause?: unknown) {
     super({
+      name: 'BodyUnreadableError',
       code: 'body-unreadable',
       status: 415,
       title: 'The request body cannot be read',
@@ -227,6 +241,7 @@ export class StorageUnavailableError extends IdempotencyError {
   ) {
     const retryAfterSeconds = options.retryAfterSeconds ?? 1;
     super({
+      name: 'StorageUnavailableError',
       code: 'storage-unavailable',
       status: 503,
       title: 'The idempotency storage is unavailable',
@@ -242,6 +257,7 @@ export class StorageUnavailableError extends IdempotencyError {
 export class RecordUnreadableError extends IdempotencyError {
   constructor(reason: string, cause?: unknown) {
     super({
+      name: 'RecordUnreadableError',
       code: 'record-unreadable',
       status: 500,
       title: 'The stored record cannot be read',
@@ -255,6 +271,7 @@ export class RecordUnreadableError extends IdempotencyError {
 export class RecordUnsupportedError extends IdempotencyError {
   constructor(reason: string) {
     super({
+      name: 'RecordUnsupportedError',
       code: 'record-unsupported',
       status: 503,
       title: 'The stored record is of another release',
@@ -268,6 +285,7 @@ export class RecordUnsupportedError extends IdempotencyError {
 export class ShuttingDownError extends IdempotencyError {
   constructor() {
     super({
+      name: 'ShuttingDownError',
       code: 'shutting-down',
       status: 503,
       title: 'The server is shutting down',
@@ -281,6 +299,7 @@ export class ShuttingDownError extends IdempotencyError {
 export class LeaseLostError extends IdempotencyError {
   constructor() {
     super({
+      name: 'LeaseLostError',
       code: 'lease-lost',
       status: 503,
       title: 'The lease of this idempotency key has ended',
@@ -294,6 +313,7 @@ export class LeaseLostError extends IdempotencyError {
 export class ReentrantUseError extends IdempotencyError {
   constructor(operation: string) {
     super({
+      name: 'ReentrantUseError',
       code: 'reentrant-use',
       status: 500,
       title: 'Re-entrant use of an idempotency key',
@@ -306,6 +326,7 @@ export class ReentrantUseError extends IdempotencyError {
 export class RequestFunctionError extends IdempotencyError {
   constructor(option: 'scope' | 'key' | 'fingerprint', detail: string, cause?: unknown) {
     super({
+      name: 'RequestFunctionError',
       code: option === 'key' ? 'key-function-failed' : `${option}-failed`,
       status: 500,
       title: `The \`${option}\` function failed`,

@@ -100,7 +100,7 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
         return from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec));
       },
       replay: outcome => from(listOf(codec.decode(outcome.body))),
-      refuse: error => throwError(() => error),
+      refuse: error => throwError(() => error.inFormat(this.settings.errorFormat)),
       executeUnprotected: () => handle(),
     });
   }
@@ -115,8 +115,9 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     try {
       return await this.valuePlanner.plan(context, route);
     } catch (error) {
-      if (error instanceof IdempotencyError) this.reportInvalid(route, error);
-      throw error;
+      if (!(error instanceof IdempotencyError)) throw error;
+      this.reportInvalid(route, error);
+      throw error.inFormat(this.settings.errorFormat);
     }
   }
 

@@ -89,7 +89,7 @@ export class IdempotencyService {
       return (await this.runOnce(request, work)) as JsonOf<T>;
     } catch (error) {
       traceRefusal(error);
-      throw error;
+      throw error instanceof IdempotencyError ? error.inFormat(this.settings.errorFormat) : error;
     }
   }
 

@@ -4,7 +4,9 @@ import { PassThrough } from 'node:stream';
 import {
   DEFAULTS,
   IdempotencyConfigurationError,
+  type IdempotencyError,
   IdempotencyModule,
+  IdempotencyService,
   Idempotent,
   MemoryStorage,
   type EncryptionKey,
@@ -348,6 +350,18 @@ describe('an application', () => {
     const controllers = [controllerWith({ lease: '1s' })];
     const app = await started(startProtected({ controllers }, { storageTimeout: '300ms' }));
     expect((await app.post('/', 'k')).status).toBe(201);
+  });
+
+  it('refuses in the shape of Nest by run() with errorFormat: nest', async () => {
+    const app = await started(startProtected({}, { errorFormat: 'nest' }));
+    const service = app.nest.get(IdempotencyService);
+    const request = { operation: 'charge', key: 'k' };
+    await service.run({ ...request, payload: 1 }, () => 1);
+    const refused = await service.run({ ...request, payload: 2 }, () => 2).catch((error: unknown) => error);
+    expect((refused as IdempotencyError).getResponse()).toMatchObject({
+      statusCode: 422,
+      code: 'key-reused',
+    });
   });
 
   it('answers in the shape of Nest with errorFormat: nest', async () => {

@@ -1,3 +1,4 @@
+import type * as library from '../src';
 import { MemoryStorage, type IdempotencyStorage, type Outcome } from '../src';
 import { OwnedRecord } from '../src/engine/owned-record';
 import { StorageCalls } from '../src/engine/storage-calls';
@@ -35,6 +36,13 @@ function add(
   return { record, told };
 }
 
+/** As where a package with a storage has the library among its own dependencies. */
+function otherCopy(): typeof library {
+  let copy!: typeof library;
+  jest.isolateModules(() => (copy = jest.requireActual<typeof library>('../src')));
+  return copy;
+}
+
 function away(): FaultyStorage {
   const storage = new FaultyStorage(new MemoryStorage());
   storage.failWhen(() => ({ kind: 'refused' }));
@@ -57,6 +65,18 @@ it('An outcome is stored once the storage is back, and answers its key until the
   expect(unstored.get('back')).toBeUndefined();
   expect(await storage.get('back')).toMatchObject({ state: 'completed' });
   expect(told).toEqual([true]);
+});
+
+it('An outcome waits for a storage whose errors are those of another copy of the library', async () => {
+  const { StorageUnavailableError: Foreign } = otherCopy();
+  const storage = new FaultyStorage(new MemoryStorage());
+  storage.fail('complete', 1, { kind: 'refused', error: new Foreign() });
+  const { record, told } = add(storage, 'foreign');
+  await record.create();
+  await unstored.flush();
+  expect(unstored.get('foreign')).toMatchObject({ state: 'completed' });
+  await unstored.flush();
+  expect([await storage.get('foreign'), told]).toMatchObject([{ state: 'completed' }, [true]]);
 });
 
 it('An outcome whose ttl has ended answers nobody any more, and somebody is told that it was never stored', async () => {

@@ -38,7 +38,12 @@ export class StorageCalls {
     late?: (result: T) => void,
   ): MaybePromise<T> {
     return timed(operation, () => {
-      const result = call();
+      let result: MaybePromise<T>;
+      try {
+        result = call();
+      } catch (error) {
+        throw asOurs(error);
+      }
       return isPromise(result) ? this.watch(result, late) : result;
     });
   }
@@ -53,7 +58,7 @@ export class StorageCalls {
         result => (this.remove(call) ? resolve(result) : late?.(result)),
         (error: unknown) => {
           this.remove(call);
-          reject(error instanceof Error ? error : new Error(thrownText(error)));
+          reject(asOurs(error));
         },
       );
     });
@@ -89,4 +94,15 @@ export class StorageCalls {
       cause: new Error(`The storage did not answer within ${this.limitMs} ms (\`storageTimeout\`).`),
     });
   }
+}
+
+/**
+ * What a storage has thrown, as an error whose class tells what it means: a storage of another copy of the library in this process has
+ * classes of its own, and some throw what is no error at all.
+ */
+function asOurs(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(thrownText(error));
+  const { code, cause, isReachable } = error as Partial<StorageUnavailableError>;
+  if (code !== 'storage-unavailable' || error instanceof StorageUnavailableError) return error;
+  return new StorageUnavailableError({ cause, ...(isReachable === undefined ? {} : { isReachable }) });
 }
