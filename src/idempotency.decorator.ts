@@ -2,7 +2,11 @@ import { UseInterceptors } from '@nestjs/common';
 import { isHttpHandler, isUnsafe, type Handler } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
-import { IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
+import {
+  IDEMPOTENT_CLASS_METADATA,
+  IDEMPOTENT_METADATA,
+  NOT_IDEMPOTENT_METADATA,
+} from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { withoutHttpOptions } from './idempotency.route-checks';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
@@ -88,6 +92,8 @@ function bindHandler(
 function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptions): void {
   const { prototype } = controller;
   const decided = Reflect.ownKeys(prototype).filter(name => bindOrExempt(prototype, name, overrides));
+  // Nothing is bound by it: start-up tells of handlers that look protected by it and are not.
+  Reflect.defineMetadata(IDEMPOTENT_CLASS_METADATA, true, controller);
   if (decided.length > 0) return;
   throw new IdempotencyConfigurationError(
     `Expected a class with \`@Idempotent()\` to have a POST, PUT, PATCH or DELETE handler of its own, got ${controller.name} without any, so nothing would be protected. Place \`@Idempotent()\` on its methods: message handlers, mutations and handlers of \`@All()\` are marked one by one, inherited ones where they are declared.`,

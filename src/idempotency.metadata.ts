@@ -1,6 +1,7 @@
-/** Keys of the library's own metadata on handlers. */
+/** Keys of the library's own metadata: on handlers, and on a class that is marked. */
 export const IDEMPOTENT_METADATA = 'nestjs-idempotency:options';
 export const NOT_IDEMPOTENT_METADATA = 'nestjs-idempotency:exempt';
+export const IDEMPOTENT_CLASS_METADATA = 'nestjs-idempotency:class';
 
 /** Marks the interceptor's class, for those that it imports itself. */
 export const INTERCEPTOR_METADATA = 'nestjs-idempotency:interceptor';

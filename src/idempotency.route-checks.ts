@@ -9,6 +9,7 @@ import {
 import {
   handlerOf,
   isHttpHandler,
+  isUnsafe,
   overridesOf,
   ownerOf,
   parametersOf,
@@ -17,7 +18,12 @@ import {
 } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { injectsLease } from './idempotency.lease';
-import { IDEMPOTENT_METADATA, NEST_METADATA, NOT_IDEMPOTENT_METADATA } from './idempotency.metadata';
+import {
+  IDEMPOTENT_CLASS_METADATA,
+  IDEMPOTENT_METADATA,
+  NEST_METADATA,
+  NOT_IDEMPOTENT_METADATA,
+} from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
 
@@ -53,6 +59,18 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
   if (handlerOf(controller, name) !== handler) {
     yield `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen and its key is freed. Wrap it by a decorator, which runs before.`;
   }
+}
+
+/** What to warn of where the class is marked: its mark binds nothing that it inherits. */
+export function warningOfInherited(
+  controller: Controller,
+  name: string,
+  handler: Handler,
+): string | undefined {
+  const isExempt = Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
+  if (isExempt || !isUnsafe(handler) || !Reflect.hasOwnMetadata(IDEMPOTENT_CLASS_METADATA, controller))
+    return undefined;
+  return `${controller.name}.${name} is inherited, and so not protected by the \`@Idempotent()\` of the class. Mark it where it is declared: with \`@Idempotent()\`, or with \`@NotIdempotent('reason')\`.`;
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */

@@ -22,6 +22,7 @@ import {
   refuseServerSentEvents,
   refuseToRely,
   requireValueLevel,
+  warningOfInherited,
   warningsFor,
 } from './idempotency.route-checks';
 import {
@@ -149,6 +150,8 @@ export class IdempotencyRoutes implements OnModuleInit {
       const isHttp = isHttpHandler(declared);
       if (overridesOf(declared) === undefined) {
         refuseToRely(controller, name, declared);
+        const warning = warningOfInherited(controller, name, declared);
+        if (warning !== undefined && this.settings.enabled) this.logger.warn(warning);
         continue;
       }
       const at = `${controller.name}.${name}`;

@@ -10,6 +10,7 @@ import {
   HttpCode,
   Inject,
   Injectable,
+  Logger,
   Param,
   Patch,
   Post,
@@ -486,13 +487,19 @@ describe.each(PLATFORMS)('@Idempotent() on %s', platform => {
         return super.create(body);
       }
     }
+    const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
     const app = await startWith(CatsController, DogsController, BirdsController);
+    const warnings = warn.mock.calls.map(([text]) => String(text)).filter(text => text.includes('inherited'));
+    warn.mockRestore();
     await expectProtected(app, '/cats');
     await expectProtected(app, '/dogs');
     await expectProtected(app, '/dogs', 'DELETE');
     await expectProtected(app, '/birds', 'PUT');
     // The decorator of a class binds its own handlers only.
     await expectUnprotected(app, '/dogs/other');
+    expect(warnings).toEqual([
+      expect.stringMatching(/^DogsController\.other is inherited, and so not protected by/),
+    ]);
     await expectUnprotected(app, '/cats/other');
     expect((await app.post('/cats', 'of', {})).body).toMatchObject({ of: 'CatsController' });
     expect((await app.post('/dogs', 'of2', {})).body).toMatchObject({ of: 'DogsController' });
