@@ -56,7 +56,7 @@ export function isOurs(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
 }
 
-/** Into what `FileInterceptor()` and its like make, a class of any name, Nest injects one of these. */
+/** Nest injects one of these into upload interceptors, whose classes `FileInterceptor()` and its like make under any name. */
 const UPLOAD_OPTIONS: readonly unknown[] = ['MULTER_MODULE_OPTIONS', 'MULTIPART_MODULE_OPTIONS'];
 
 /** Whether it parses the body, after what stands around it has run. */

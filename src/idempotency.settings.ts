@@ -17,7 +17,7 @@ import * as expected from './idempotency.validation';
 /** A route's options: validated, complete, durations in milliseconds. */
 export interface RouteSettings {
   readonly scope: RequestFunction<unknown> | undefined;
-  /** Whether `scope` was given for the route or the module, be it `false`. */
+  /** Whether `scope` was given for the route or the module, including `false`. */
   readonly scopeDecided: boolean;
   readonly key: RequestFunction<unknown> | undefined;
   readonly required: boolean;

@@ -9,7 +9,7 @@ const MAX_WAITERS = 10_000;
 /** A storage that cannot wake its waiters is asked again this often. */
 const POLL_MS = 250;
 
-/** What somebody learned of a key, be it that the storage cannot tell. */
+/** What somebody learned of a key, or the error that says that the storage cannot tell. */
 type News = IdempotencyRecord | Error;
 
 /**

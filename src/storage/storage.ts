@@ -17,7 +17,7 @@ export interface Outcome {
   readonly reason?: string | undefined;
   /** In the order in which they were sent. A value of `null` is a header that the handler removed. */
   readonly headers: readonly OutcomeHeader[];
-  /** Exactly the bytes of the body, before any content coding. */
+  /** Exactly the bytes of the body, before middleware codes them; a body that the handler itself has coded is stored coded. */
   readonly body: Uint8Array;
   /** Id of the encryption key, where `headers` and `body` are sealed. */
   readonly sealedWith?: string | undefined;

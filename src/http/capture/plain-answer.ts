@@ -18,7 +18,7 @@ interface Waiting {
 
 /**
  * An answer of which nothing is there until `end()` is given all of it, as Express' `send()` and `json()` do: it is stored and
- * sent in this one call. Whatever else the application begins is for a `HeldAnswer`, which takes this one's place; one for every
+ * sent in this one call. Any other way of answering is left to a `HeldAnswer`, which takes this one's place; one for every
  * answer would cost a first request 5 µs.
  */
 export class PlainAnswer implements Interception, Capture {
