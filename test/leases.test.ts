@@ -4,7 +4,7 @@ import { MemoryStorage, type Lease } from '../src';
 import { OwnedRecord } from '../src/engine/owned-record';
 import { StorageCalls } from '../src/engine/storage-calls';
 import { IdempotencyEngine } from '../src/idempotency.engine';
-import { FaultyStorage } from '../src/testing';
+import { FaultyStorage, SettableClock } from '../src/testing';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { Gate } from './fixtures/gate';
@@ -135,6 +135,116 @@ describeStorages('A lease', kit => {
       expect(ledger.count('overtaken')).toBe(2);
     },
   );
+
+  it('lets no effect begin once somebody else has claimed the lost row: letter (e)', async () => {
+    const storage = await kit.storage();
+    let runs = 0;
+    const app = await start({
+      storage,
+      options: { lease: '60s' },
+      work: async ({ key, lease }) => {
+        if (++runs > 1) return 'second';
+        await storage.delete(lease.key ?? '');
+        await ask(app, key);
+        await lease.effectBegins();
+        ledger.write(key);
+      },
+    });
+
+    expect(brief(await ask(app, 'stolen'))).toBe('503 lease-lost');
+    expect(ledger.count('stolen')).toBe(0);
+    expect(losses(app)).toEqual(['taken']);
+    expect((await ask(app, 'stolen')).text).toBe('second');
+  });
+
+  it.each([
+    ['before its mark is sent', true],
+    ['while its mark is on its way', false],
+  ])('lets no effect begin where it ends %s', async (_when, isBefore) => {
+    let blockMs = 0;
+    const app = await start({
+      storage: await blockingAfterCreate(kit, () => block(blockMs)),
+      work: async ({ key, lease }) => {
+        if (isBefore) block(1.2 * LEASE_MS);
+        else blockMs = 1.2 * LEASE_MS;
+        await lease.effectBegins();
+        ledger.write(key);
+      },
+    });
+
+    expect(brief(await ask(app, 'too-late'))).toBe('503 lease-lost');
+    expect(ledger.count('too-late')).toBe(0);
+  });
+
+  it('whose run is over claims nothing again: letter (f), an operator deleted the outcome since', async () => {
+    const storage = new FaultyStorage(await kit.storage());
+    storage.fail('extend', 1, { kind: 'none', delayMs: 80 });
+    const count = (name: string) => storage.calls.filter(({ method }) => method === name).length;
+    let recordKey = '';
+    const app = await start({
+      storage,
+      work: async ({ lease }) => {
+        recordKey = lease.key ?? '';
+        await eventually('the heartbeat extends the lease', () => count('extend') === 1);
+      },
+    });
+    await ask(app, 'deleted');
+    await storage.delete(recordKey);
+    await delay(100);
+
+    expect(count('create')).toBe(1);
+    expect(brief(await ask(app, 'deleted'))).toBe('201');
+  });
+
+  it('shows a handler that asks for its signal after the loss that it is lost', async () => {
+    const storage = new FaultyStorage(await kit.storage());
+    storage.failWhen(({ method }) => (method === 'extend' ? { kind: 'refused' } : undefined));
+    const app = await start({
+      storage,
+      work: async job => {
+        await eventually('the lease has lapsed', () => losses(app).length > 0);
+        const { signal } = job.lease;
+        return { ...opinion(job, signal), code: (signal.reason as { code?: string }).code };
+      },
+    });
+
+    expect(JSON.parse((await ask(app, 'asked-late')).text)).toEqual({
+      held: false,
+      aborted: true,
+      code: 'lease-lost',
+    });
+  });
+
+  it('marks the record once, however often the effect is said to begin', async () => {
+    const storage = new FaultyStorage(await kit.storage());
+    storage.fail('create', 3, { kind: 'refused' });
+    const app = await start({
+      storage,
+      work: async ({ lease }) => {
+        await lease.effectBegins();
+        await lease.effectBegins();
+      },
+    });
+
+    expect(brief(await ask(app, 'marked-twice'))).toBe('201');
+    expect(storage.calls.filter(({ method }) => method === 'create').length).toBe(2);
+  });
+
+  it('that is claimed after its request was refused is given back', async () => {
+    const storage = new FaultyStorage(await kit.storage());
+    storage.fail('create', 1, { kind: 'none', delayMs: STORAGE_TIMEOUT_MS + 80 });
+    const releases = () => storage.calls.filter(({ method }) => method === 'release').length;
+    const app = await start({
+      storage,
+      options: { lease: '60s' },
+      work: ({ key }) => ledger.write(key),
+    });
+    expect(brief(await ask(app, 'late'))).toBe('503 storage-unavailable');
+    await eventually('the claim that came too late is released', () => releases() === 2);
+    await delay(10);
+    expect(brief(await ask(app, 'late'))).toBe('201');
+    expect(ledger.count('late')).toBe(1);
+  });
 
   it('keeps a handler from beginning past its deadline, and frees the key', async () => {
     let blockMs = 1.2 * LEASE_MS;
@@ -430,5 +540,17 @@ it('The mark of effectBegins() stays where the lost row is claimed again while i
   await record.reclaim(50);
   await marked;
   await eventually('the lease has ended', () => memory.get('k')?.state !== 'in-progress');
+  expect(memory.get('k')).toMatchObject({ state: 'held', held: 'outcome-unknown' });
+});
+
+it("A claim with whenLeaseLapses: 'hold' holds its key also where its lost row was claimed again", async () => {
+  const clock = new SettableClock();
+  const memory = new MemoryStorage({ clock });
+  const claim = { token: 't', fingerprint: 'f', leaseMs: 60_000, onLapse: 'hold', ttlMs: 120_000 } as const;
+  const record = new OwnedRecord(memory, new StorageCalls(5_000), 'k', claim);
+  await record.create();
+  memory.delete('k');
+  await record.reclaim();
+  clock.advance(60_000);
   expect(memory.get('k')).toMatchObject({ state: 'held', held: 'outcome-unknown' });
 });

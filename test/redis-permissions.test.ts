@@ -81,6 +81,24 @@ describeOwnRedis('A Redis user with the documented permissions', () => {
     },
   );
 
+  it('but that to publish still settles every record: waiters wake later, and that is all', async () => {
+    await admin.acl('SETUSER', 'mute', ...documentedRules(), '-publish');
+    const mute = new Redis({ port: server.port, username: 'mute', password: 'password' });
+    const storage = new RedisStorage({ client: mute });
+    for (const key of ['completed', 'released', 'deleted', 'resolved']) {
+      await storage.create(key, CLAIM);
+      await admin.hset(`idempotency:${key}`, 'n', '1');
+    }
+    const given = { token: 'operator', completion: SEALED, ttlMs: LONG_MS };
+
+    expect(await storage.complete('completed', 'owner', SEALED, LONG_MS)).toBe(true);
+    expect(await storage.release('released', 'owner')).toBe(true);
+    expect(await storage.delete('deleted')).toBe(true);
+    expect(await storage.resolve('resolved', ['in-progress'], given)).toBe(true);
+    storage.close();
+    mute.disconnect();
+  });
+
   it('sees the size of a sealed body, and needs MEMORY for that of a record', async () => {
     const recordKey = 'a'.repeat(43);
     const storage = new RedisStorage({ client });

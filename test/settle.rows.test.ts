@@ -175,6 +175,20 @@ class RowsController {
     await runTooLong();
     throw new BadRequestException();
   }
+  @Post('timeout-then-own-policy')
+  @marked({ settle: () => 'release' })
+  @UseInterceptors(TimeoutInterceptor)
+  async timeoutThenOwnPolicy() {
+    await runTooLong();
+    throw new BadRequestException();
+  }
+  @Post('timeout-with-own-policy')
+  @marked({ settle: () => 'release' })
+  @UseInterceptors(TimeoutInterceptor)
+  async timeoutWithOwnPolicy() {
+    await runTooLong();
+    return { done: true };
+  }
   @Post('timeout-of-passthrough')
   @marked()
   @UseInterceptors(TimeoutInterceptor)
@@ -306,6 +320,14 @@ class RowsController {
     await lease.effectBegins();
     throw new Error('after the effect');
   }
+  @Post('effect-then-400-and-retry')
+  @marked()
+  @UseInterceptors(Retry)
+  async effectThen400AndRetry(@IdempotencyLease() lease: Lease) {
+    runs++;
+    await lease.effectBegins();
+    throw new BadRequestException();
+  }
   @Post('hold-errors-and-retry')
   @marked({ settle: 'hold-errors' })
   @UseInterceptors(Retry)
@@ -356,6 +378,13 @@ class RowsController {
   })
   brokenPolicyOfAnError() {
     runs++;
+    throw fails(503);
+  }
+  @Post('effect-and-own-policy') @marked({ settle: () => 'release' }) async effectAndOwnPolicy(
+    @IdempotencyLease() lease: Lease,
+  ) {
+    runs++;
+    await lease.effectBegins();
     throw fails(503);
   }
   @Post('policy-without-a-settlement')
@@ -409,7 +438,7 @@ describeApps(kit => {
   });
 
   describe('the answer ended while the handler ran on', () => {
-    it.each(['timeout-outside', 'timeout-inside', 'timeout-of-passthrough'])(
+    it.each(['timeout-outside', 'timeout-inside', 'timeout-of-passthrough', 'timeout-with-own-policy'])(
       'holds the key once it has returned, and never frees it before: %s',
       async route => {
         const key = newKey();
@@ -465,13 +494,16 @@ describeApps(kit => {
       expect([first.status, second.status, runs]).toEqual([408, 503, 2]);
     });
 
-    it('holds the key once it has thrown a final error, which no client has seen', async () => {
-      const key = newKey();
-      await ask('timeout-then-refuses', key);
-      gate.open();
-      await app.settled();
-      await expectHeldKey('timeout-then-refuses', key, 'outcome-unknown');
-    });
+    it.each(['timeout-then-refuses', 'timeout-then-own-policy'])(
+      'holds the key once it has thrown a final error, which no client has seen: %s',
+      async route => {
+        const key = newKey();
+        await ask(route, key);
+        gate.open();
+        await app.settled();
+        await expectHeldKey(route, key, 'outcome-unknown');
+      },
+    );
 
     it('holds the key of an Observable that was given up: nobody knows how much it did', async () => {
       const key = newKey();
@@ -567,6 +599,12 @@ describeApps(kit => {
       },
     );
 
+    it("holds the key where the route's own policy would free it", async () => {
+      const key = newKey();
+      expect((await ask('effect-and-own-policy', key)).status).toBe(503);
+      await expectHeldKey('effect-and-own-policy', key, 'outcome-unknown');
+    });
+
     it('holds the key where nobody saw the handler begin, because it was wrapped', async () => {
       const key = newKey();
       expect((await ask('effect-unseen', key)).status).toBe(503);
@@ -580,6 +618,16 @@ describeApps(kit => {
       await expectHeldKey('effect-then-events', key, 'outcome-not-stored');
       const { originalStatus } = JSON.parse((await ask('effect-then-events', key)).body.toString());
       expect(originalStatus).toBe(202);
+    });
+
+    it('does not run again for a retry() after a final error', async () => {
+      const key = newKey();
+      const [first, replay] = [
+        await ask('effect-then-400-and-retry', key),
+        await ask('effect-then-400-and-retry', key),
+      ];
+      expect([first.status, runs]).toEqual([400, 1]);
+      expect(exact(replay)).toEqual(exact(first));
     });
 
     it('keeps a final answer', async () => {

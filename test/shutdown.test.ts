@@ -2,6 +2,7 @@ import { Module, type INestApplicationContext, type OnApplicationShutdown } from
 import { NestFactory } from '@nestjs/core';
 import { Transport, type MicroserviceOptions } from '@nestjs/microservices';
 import { IdempotencyModule, IdempotencyService, MemoryStorage } from '../src';
+import { FaultyStorage } from '../src/testing';
 import { Gate } from './fixtures/gate';
 import { PLATFORMS } from './support/apps';
 import { around } from './support/apps.storage';
@@ -48,6 +49,23 @@ it.each(PLATFORMS)(
     expect(stored).toBe(true);
   },
 );
+
+it('An application that ends tries again to store an outcome until the storage is back', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  let isAway = true;
+  storage.failWhen(({ method }) => (isAway && method === 'complete' ? { kind: 'refused' } : undefined));
+  const app = await startWork({
+    storage,
+    options: { storageTimeout: '20s', lease: '60s' },
+    work: () => 'done',
+  });
+  expect(brief(await ask(app, 'away'))).toBe('201');
+  const closed = app.close();
+  await eventually('it is tried again and again', () => storage.calls.length > 6);
+  isAway = false;
+  await closed;
+  expect(app.events.map(({ name }) => name)).toEqual(['claimed', 'storage-error', 'completed']);
+});
 
 describe('A process without an HTTP server that ends', () => {
   let steps: string[];

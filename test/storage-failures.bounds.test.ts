@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { MemoryStorage, StorageUnavailableError } from '../src';
 import { build } from './fixtures/compiled';
+import { FaultyStorage } from '../src/testing';
 import type { TestApp } from './support/apps';
 import { FaultyRedis } from './support/faulty-redis';
 import { describeOwnRedis } from './support/redis';
@@ -59,6 +60,55 @@ it('holds a key whose outcome does not fit into MemoryStorage', async () => {
   expect(brief(await ask(app, 'large'))).toBe('201');
   expect(brief(await ask(app, 'large'))).toBe('409 outcome-not-stored');
   expect(ledger.count('large')).toBe(1);
+});
+
+it('keeps a key for its ttl, and says so, where neither its outcome nor a hold can be stored', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  storage.failWhen(({ method }) =>
+    method === 'complete' ? { kind: 'refused', error: new Error('no room') } : undefined,
+  );
+  app = await startWork({ storage, work: ({ key }) => ledger.write(key) });
+  expect(brief(await ask(app, 'neither'))).toBe('201');
+  await eventually('the lease is extended', () => storage.calls.some(({ method }) => method === 'extend'));
+
+  const { recordKey } = app.events.find(({ name }) => name === 'claimed') ?? {};
+  expect(await storage.get(recordKey as string)).toMatchObject({ state: 'in-progress' });
+  expect((await storage.get(recordKey as string))?.remainingMs).toBeGreaterThan(10 * LEASE_MS);
+  const errors = app.events.filter(({ name }) => name === 'storage-error');
+  expect(errors.map(({ operation }) => operation)).toEqual(['complete', 'complete']);
+  expect(brief(await ask(app, 'neither'))).toBe('409 outcome-not-stored');
+});
+
+it('stores an outcome whose lease has ended before it answers its key again, and runs nothing', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  let isAway = false;
+  storage.failWhen(() => (isAway ? { kind: 'refused' } : undefined));
+  app = await startWork({
+    storage,
+    options: { whenStorageFails: 'execute' },
+    work: ({ key }) => {
+      ledger.write(key);
+      isAway = true;
+    },
+  });
+  const retry = () => ask(app as TestApp, 'overtaken');
+  expect(brief(await retry())).toBe('201');
+  expect(brief(await retry())).toBe('201 replay');
+  await eventually('its lease has ended', async () => brief(await retry()) === '503 storage-unavailable');
+  isAway = false;
+  expect(brief(await retry())).toBe('201 replay');
+  expect(ledger.count('overtaken')).toBe(1);
+});
+
+it('says of an outcome that still waits when the application closes that it was never stored', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  storage.failWhen(({ method }) => (method === 'complete' ? { kind: 'refused' } : undefined));
+  const closing = await startWork({ storage, options: { shutdownTimeout: 50 }, work: () => 'done' });
+  expect(brief(await ask(closing, 'lost'))).toBe('201');
+  await closing.close();
+  const errors = closing.events.filter(({ name }) => name === 'storage-error').map(({ error }) => error);
+  expect(errors).toHaveLength(2);
+  expect(String(errors[1])).toContain('could not be stored');
 });
 
 it('keeps at most 64 MiB of outcomes that the storage could not take, and holds the keys of the rest', async () => {

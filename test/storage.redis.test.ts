@@ -296,6 +296,18 @@ describeRedis('RedisStorage', () => {
     expect((await client.hkeys(`${prefix}:a`)).sort()).toEqual([...'cfostvw']);
   });
 
+  it('settles for the ttl that an operator gives, and takes no outcome of a claim that holds on lapse for a lapse', async () => {
+    const given = { token: 'operator', completion: { held: 'outcome-unknown' }, ttlMs: 2 * LONG_MS } as const;
+    await storage.create('anew', claimBy('owner'));
+    expect(await storage.resolve('anew', ['in-progress'], given)).toBe(true);
+    expect((await storage.get('anew'))?.remainingMs).toBeGreaterThan(1.5 * LONG_MS);
+
+    await storage.create('done', claimBy('owner', { onLapse: 'hold' }));
+    await storage.complete('done', 'owner', OUTCOME, 1_000);
+    expect(await storage.resolve('done', ['held'], given)).toBe(false);
+    expect((await storage.get('done'))?.state).toBe('completed');
+  });
+
   it('refuses durations that are none before it sends anything', async () => {
     await expect(storage.create('a', claimBy('t', { leaseMs: 0 }))).rejects.toThrow('Expected `leaseMs`');
     await expect(storage.complete('a', 't', OUTCOME, NaN)).rejects.toThrow('Expected `ttlMs`');

@@ -1,9 +1,11 @@
 import type * as library from '../src';
 import { MemoryStorage, type IdempotencyStorage, type Outcome } from '../src';
+import type { OnLapse } from '../src/storage/storage';
 import { OwnedRecord } from '../src/engine/owned-record';
 import { StorageCalls } from '../src/engine/storage-calls';
 import { Unstored } from '../src/engine/unstored';
 import { FaultyStorage } from '../src/testing';
+import { eventually } from './support/work';
 
 /* Outcomes that the storage could not take: they answer their keys until it takes them, or until their time is up. */
 
@@ -24,10 +26,11 @@ function add(
     text = 'outcome',
     ttlMs = 60_000,
     ownedUntil = Infinity,
+    onLapse = 'rerun',
     table = unstored,
-  }: { text?: string; ttlMs?: number; ownedUntil?: number; table?: Unstored } = {},
+  }: { text?: string; ttlMs?: number; ownedUntil?: number; onLapse?: OnLapse; table?: Unstored } = {},
 ): { readonly record: OwnedRecord; readonly told: unknown[] } {
-  const claim = { token: text, fingerprint: 'f', leaseMs: 60_000, onLapse: 'rerun', ttlMs } as const;
+  const claim = { token: text, fingerprint: 'f', leaseMs: 60_000, onLapse, ttlMs };
   const record = new OwnedRecord(storage, new StorageCalls(TIMEOUT_MS), recordKey, claim);
   const told: unknown[] = [];
   const settled = (stored: boolean) => told.push(stored);
@@ -129,4 +132,54 @@ it.each([
   storage.fail('create', failing, { kind: 'refused' });
   await record.holdOnLapse(60_000).catch(() => undefined);
   expect(unstored.get(recordKey)).toEqual(answer);
+});
+
+it('At most 10 000 outcomes wait for the storage, and whose outcome is one too many is told', () => {
+  const table = new Unstored(TIMEOUT_MS);
+  const storage = away();
+  for (let n = 0; n < 10_000; n++) add(storage, `crowd-${n}`, { table });
+  const { told } = add(storage, 'one-too-many', { table });
+  expect([table.size, told, table.get('one-too-many')]).toEqual([10_000, ['dropped'], undefined]);
+  table.close();
+});
+
+it('A table that is closed takes no outcome any more, and its owner is told; of a release nobody is', () => {
+  const table = new Unstored(TIMEOUT_MS);
+  table.close();
+  const { record, told } = add(away(), 'too-late', { table });
+  const released: boolean[] = [];
+  table.add({ record, action: 'release', isNeeded: true, settled: done => void released.push(done) });
+  expect([table.size, told, released]).toEqual([0, ['dropped'], []]);
+});
+
+it('An outcome whose lease has ended is stored for who asks for it, once the storage is back', async () => {
+  const memory = new MemoryStorage();
+  const storage = new FaultyStorage(memory).fail('complete', 1, { kind: 'none', delayMs: 20 });
+  const table = new Unstored(600_000);
+  const { told } = add(storage, 'asked', { ownedUntil: 0, table });
+  await table.store('asked');
+  expect([table.get('asked'), told]).toEqual([undefined, [true]]);
+  expect(memory.get('asked')).toMatchObject({ state: 'completed' });
+  table.close();
+});
+
+it('An outcome is stored as soon as the storage has answered somebody else', async () => {
+  const table = new Unstored(600_000);
+  const { told } = add(new MemoryStorage(), 'answered', { table });
+  table.storageIsBack();
+  await eventually('it is stored', () => told.length > 0);
+  expect(told).toEqual([true]);
+  table.close();
+});
+
+it('Whose outcome still waits when the application has closed is told that it was never stored', () => {
+  const table = new Unstored(TIMEOUT_MS);
+  const { told } = add(away(), 'closed', { table });
+  table.close();
+  expect([told, table.get('closed')]).toEqual([['dropped'], undefined]);
+});
+
+it("An outcome of a claim with whenLeaseLapses: 'hold' answers its key also after its lease", () => {
+  add(away(), 'held', { ownedUntil: 0, onLapse: 'hold' });
+  expect(unstored.get('held')).toMatchObject({ state: 'completed' });
 });
