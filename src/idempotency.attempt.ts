@@ -58,7 +58,7 @@ export class Attempt implements CaptureListener, RequestMark {
   /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
   follow(handler: () => unknown): unknown {
     this.assertCanBegin();
-    if (!this.claim.isHeld) throw this.host.prepare(new LeaseLostError());
+    if (!this.claim.isOwned) throw this.host.prepare(new LeaseLostError());
     this.state = 'running';
     let result: unknown;
     try {

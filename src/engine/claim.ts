@@ -34,7 +34,7 @@ export class Claim implements Beating {
   private extending = false;
   /** The lease ends where `maxLease` does, so there is nothing left to extend. */
   private endsForGood = false;
-  private phase: 'held' | 'lapsed' | 'taken' | 'settled' = 'held';
+  private phase: 'owned' | 'lapsed' | 'taken' | 'settled' = 'owned';
   /** Who comes to wait after it has to ask the storage: an operator may have deleted the record before we hear that it was stored. */
   private completeTurn = 0;
   /** When the run was over, before its outcome was stored. */
@@ -74,8 +74,8 @@ export class Claim implements Beating {
   }
 
   /** Whether the claim is surely still this owner's. */
-  get isHeld(): boolean {
-    return this.phase === 'held' && now() < this.deadline;
+  get isOwned(): boolean {
+    return this.phase === 'owned' && now() < this.deadline;
   }
 
   get isSettled(): boolean {
@@ -88,7 +88,7 @@ export class Claim implements Beating {
   }
 
   assertHeld(): void {
-    if (!this.isHeld) throw new LeaseLostError();
+    if (!this.isOwned) throw new LeaseLostError();
   }
 
   /**
@@ -118,10 +118,10 @@ export class Claim implements Beating {
     const { leaseMs } = this.plan.settings;
     const nextMs = this.leaseFrom(time);
     if (nextMs <= 0 || this.endsForGood) {
-      this.nextBeatAt = this.phase === 'held' ? this.deadline : Infinity;
+      this.nextBeatAt = this.phase === 'owned' ? this.deadline : Infinity;
       return;
     }
-    this.nextBeatAt = this.phase === 'held' ? this.deadline : time + leaseMs / 3;
+    this.nextBeatAt = this.phase === 'owned' ? this.deadline : time + leaseMs / 3;
     if (!this.extending) void this.extend(nextMs);
   }
 
@@ -132,7 +132,7 @@ export class Claim implements Beating {
   }
 
   private noticeLapse(time: number): void {
-    if (this.phase === 'held' && time >= this.deadline) this.lose('lapsed');
+    if (this.phase === 'owned' && time >= this.deadline) this.lose('lapsed');
   }
 
   private async extend(leaseMs: number): Promise<void> {
@@ -162,7 +162,7 @@ export class Claim implements Beating {
   }
 
   private beatAt(time: number): void {
-    this.nextBeatAt = this.phase === 'held' ? Math.min(time, this.deadline) : time;
+    this.nextBeatAt = this.phase === 'owned' ? Math.min(time, this.deadline) : time;
     this.parts.heartbeat.armFor(this.nextBeatAt);
   }
 

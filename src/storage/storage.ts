@@ -105,13 +105,14 @@ export interface Resolution {
  *    lease (and takes the new `onLapse`) and says `undefined`.
  * 2. A loser gets the record in the way, and the time it still lives, in the same round trip.
  * 3. `complete`, `release` and `extend` change nothing for another token and say `false`; `complete` repeated by the same
- *    token says `true`.
+ *    token says `true`, and the first outcome stands; a hold may still be replaced by an outcome of the same token.
  * 4. Expiry is judged by the storage's own clock and is exact, whether or not the row is gone.
- * 5. Bytes come back as they went in.
+ * 5. Bytes come back as they went in, also where whoever gave or read them changes its buffer.
  * 6. Every record carries a format version; a release reads its own and the one before.
  * 7. Any method may be repeated after a lost reply.
  * 8. An unknown key is no error.
- * 9. An in-progress row carries its lease deadline, so a lapse can be seen, refused (`onLapse: 'hold'`) and reported.
+ * 9. An in-progress row carries its lease deadline. After it, a claim with `onLapse: 'rerun'` is gone. One with `onLapse: 'hold'`
+ *    reads as held, `outcome-unknown`, for `ttlMs` more; its owner may still come back, and nobody else may claim it.
  *
  * A method that throws at once equals one that rejects. Errors: throw `StorageUnavailableError` where the storage cannot be reached or cannot write at all,
  * `RecordUnreadableError` where a record is damaged, `RecordUnsupportedError` where its format is of another release.

@@ -3,7 +3,7 @@ import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
 import { isPromise } from '../../maybe-promise';
 import { bytesOf, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
-import { HeldAnswer } from './held-answer';
+import { BufferedAnswer } from './buffered-answer';
 import { intercept, type Place } from './intercepted-response';
 import { plainEnding } from './plain-outcome';
 import { headerNames, restoreStatus, type RawResponse } from '../raw-response';
@@ -18,7 +18,7 @@ interface Waiting {
 
 /**
  * An answer of which nothing is there until `end()` is given all of it, as Express' `send()` and `json()` do: it is stored and
- * sent in this one call. Any other way of answering is left to a `HeldAnswer`, which takes this one's place; one for every
+ * sent in this one call. Any other way of answering is left to a `BufferedAnswer`, which takes this one's place; one for every
  * answer would cost a first request 5 µs.
  */
 export class PlainAnswer implements Interception, Capture {
@@ -29,7 +29,7 @@ export class PlainAnswer implements Interception, Capture {
   private isTaken = false;
   private hasLeft = false;
   private waiting: Waiting | undefined;
-  private held: HeldAnswer | undefined;
+  private held: BufferedAnswer | undefined;
 
   constructor(
     private readonly place: Place,
@@ -129,13 +129,13 @@ export class PlainAnswer implements Interception, Capture {
     this.listener.onLeft();
   }
 
-  private hold(): HeldAnswer {
+  private hold(): BufferedAnswer {
     return (this.held ??= this.begin());
   }
 
-  private begin(): HeldAnswer {
+  private begin(): BufferedAnswer {
     const { raw, waiting } = this;
-    const held = new HeldAnswer(raw, this.before, this.rules, this.listener);
+    const held = new BufferedAnswer(raw, this.before, this.rules, this.listener);
     held.willTell = !this.hasLeft;
     intercept(held, this.place);
     if (waiting === undefined) return held;

@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Capture, CaptureListener, CaptureRules } from './answer';
-import { HeldAnswer } from './held-answer';
+import { BufferedAnswer } from './buffered-answer';
 import { intercept, interceptionOf, placeOn, type Place } from './intercepted-response';
 import { whenConnectionCloses } from '../queued-response';
 import { PlainAnswer } from './plain-answer';
@@ -48,7 +48,7 @@ function captureAnyAnswer(
 ): Capture {
   const { raw } = place;
   const answer = rules.holdBack
-    ? new HeldAnswer(raw, before, rules, listener)
+    ? new BufferedAnswer(raw, before, rules, listener)
     : new TeedAnswer(raw, before, rules, listener);
   answer.willTell = hasItsTurn(raw);
   intercept(answer, place);
@@ -79,7 +79,7 @@ export function noteSentPayload(
   payload: unknown,
 ): void {
   const answer = interceptionOf(reply.raw);
-  const isCaptured = answer instanceof HeldAnswer || answer instanceof TeedAnswer;
+  const isCaptured = answer instanceof BufferedAnswer || answer instanceof TeedAnswer;
   // Whoever has begun to answer past Fastify sends what they wrote, and Fastify drops the rest.
   if (isCaptured && !answer.committed) {
     answer.sent = { payload, headers: Object.assign(reply.getHeaders(), addedLater(payload)) };

@@ -13,7 +13,7 @@ import { assertHeaders } from '../headers';
  * An answer that is held back until its outcome is stored. To the application it looks sent: what was written cannot be
  * changed any more, and a second `end()` changes nothing.
  */
-export class HeldAnswer extends Answer implements Interception {
+export class BufferedAnswer extends Answer implements Interception {
   /** The reason that `writeHead` was given. */
   private givenReason: string | undefined;
   /** The headers that `writeHead` was given, where Node takes them as they are and the response itself has none. */
