@@ -48,7 +48,9 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
       ? this.routes.find(context.getClass(), context.getHandler())
       : undefined;
     if (route === undefined) return next.handle();
-    if (context.getType() !== 'http') return this.protectValue(route, context, next);
+    if (context.getType() !== 'http') {
+      return this.protectValue(route, context, next).catch(error => this.rethrow(error));
+    }
     const exchange = new HttpExchange(this, route, context, next);
     const mark = markOf(exchange.request);
     if (mark !== undefined && (mark.unprotectedBy ?? route) === route) return actOnce(mark, next);
@@ -115,10 +117,13 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     try {
       return await this.valuePlanner.plan(context, route);
     } catch (error) {
-      if (!(error instanceof IdempotencyError)) throw error;
-      this.reportInvalid(route, error);
-      throw error.inFormat(this.settings.errorFormat);
+      if (error instanceof IdempotencyError) this.reportInvalid(route, error);
+      throw error;
     }
+  }
+
+  private rethrow(error: unknown): never {
+    throw error instanceof IdempotencyError ? error.inFormat(this.settings.errorFormat) : error;
   }
 
   private reportSkipped({ name: route }: Route): void {

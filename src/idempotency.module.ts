@@ -18,6 +18,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
+import { MadeOnce } from './idempotency.once';
 import type { IdempotencyModuleOptions } from './idempotency.options';
 import { refuseToSeeTwo } from './idempotency.reach';
 import { IdempotencyRoutes } from './idempotency.routes';
@@ -70,6 +71,7 @@ const ASYNC_OPTIONS = [
     IdempotencyRoutes,
     IdempotencyInterceptor,
     IdempotencyService,
+    MadeOnce,
   ],
   exports: [
     MODULE_SETTINGS,
@@ -96,7 +98,7 @@ export class IdempotencyModule
   /** The module with its options. Works without any. */
   static override forRoot(options: typeof builder.OPTIONS_TYPE = {}): DynamicModule {
     checkIsGlobal(options);
-    return super.forRoot(options);
+    return ownModule(super.forRoot(options));
   }
 
   /** The module with options from `useFactory`, `useClass` or `useExisting`. */
@@ -108,7 +110,7 @@ export class IdempotencyModule
         'Expected forRootAsync() to be given `useFactory`, `useClass` or `useExisting`, got none of them.',
       );
     }
-    const definition = super.forRootAsync(options);
+    const definition = ownModule(super.forRootAsync(options));
     if (options.useFactory !== undefined) return definition;
     return { ...definition, providers: definition.providers?.map(withCheckedFactory) };
   }
@@ -136,6 +138,14 @@ export class IdempotencyModule
   async onApplicationShutdown(): Promise<void> {
     await this.engine.close();
   }
+}
+
+let imports = 0;
+
+/** NestJS 10 takes two definitions for one module where their functions have the same text, whatever these have closed over. */
+function ownModule(definition: DynamicModule): DynamicModule {
+  const id: Provider = { provide: 'nestjs-idempotency.import', useValue: ++imports };
+  return { ...definition, providers: [...(definition.providers ?? []), id] };
 }
 
 /** Nest takes it out of the options before they are validated. */

@@ -1,14 +1,19 @@
-import type { ModulesContainer } from '@nestjs/core';
+import { ModuleRef, type ModulesContainer } from '@nestjs/core';
 import { IdempotencyConfigurationError } from './idempotency.errors';
-import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 
 /** A module as Nest has built it. */
 export type NestModule = NonNullable<ReturnType<ModulesContainer['get']>>;
 
-/** Whether the handlers of a module are protected by the IdempotencyModule with these settings: it is the one that it sees. */
-export function isServed(module: NestModule, settings: ModuleSettings): boolean {
-  return [...seenBy(module)].some(({ providers }) => providers.get(MODULE_SETTINGS)?.instance === settings);
+/** The IdempotencyModule that protects the handlers of a module: the one that it sees, if any. */
+export function protectorOf(module: NestModule): NestModule | undefined {
+  const [protector] = seenBy(module);
+  return protector;
+}
+
+/** The module that a provider belongs to, by the `ModuleRef` that Nest gives it: each module has one of its own. */
+export function hostOf(moduleRef: ModuleRef, modules: ModulesContainer): NestModule | undefined {
+  return [...modules.values()].find(({ providers }) => providers.get(ModuleRef)?.instance === moduleRef);
 }
 
 /**
@@ -21,9 +26,10 @@ export function refuseToSeeTwo(modules: ModulesContainer): void {
     if (seen.size < 2) continue;
     const [{ metatype: ours }] = seen as unknown as [NestModule];
     const importers = [...modules.values()].filter(({ metatype }) => imports(metatype, ours));
+    const where = importers.map(({ name }) => name).join(' and ');
     throw new IdempotencyConfigurationError(
-      `Expected every module to see one IdempotencyModule, got ${seen.size} that ${module.name} sees (in the imports of ${importers.map(({ name }) => name).join(' and ')}). ` +
-        'Call forRoot() or forRootAsync() once, in the root module: every module sees it. Where parts of the application have options of their own, pass `isGlobal: false` in all of them, and import one in each module that needs it.',
+      `Expected every module to see one IdempotencyModule, got ${seen.size} that ${module.name} sees${where && ` (in the imports of ${where})`}. ` +
+        'Call forRoot() or forRootAsync() once, in the root module: every module sees it. Where parts of the application have options of their own, pass `isGlobal: false` in all of them, and import one in each module that marks handlers, without exporting it again.',
     );
   }
 }

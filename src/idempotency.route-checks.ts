@@ -61,16 +61,21 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
   }
 }
 
-/** What to warn of where the class is marked: its mark binds nothing that it inherits. */
-export function warningOfInherited(
-  controller: Controller,
-  name: string,
-  handler: Handler,
-): string | undefined {
-  const isExempt = Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-  if (isExempt || !isUnsafe(handler) || !Reflect.hasOwnMetadata(IDEMPOTENT_CLASS_METADATA, controller))
-    return undefined;
-  return `${controller.name}.${name} is inherited, and so not protected by the \`@Idempotent()\` of the class. Mark it where it is declared: with \`@Idempotent()\`, or with \`@NotIdempotent('reason')\`.`;
+/** What to warn of where a class is marked: its mark binds nothing that it inherits, or that is added later. */
+export function warningOfUnbound(controller: Controller, name: string, handler: Handler): string | undefined {
+  if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler) || !isUnsafe(handler)) return undefined;
+  const owner = ownerOf(controller.prototype, name);
+  for (let prototype = controller.prototype; ; prototype = Object.getPrototypeOf(prototype) as object) {
+    const isMarked = Reflect.hasOwnMetadata(IDEMPOTENT_CLASS_METADATA, prototype.constructor);
+    if (isMarked) return unbound(`${controller.name}.${name}`, prototype !== owner);
+    if (prototype === owner) return undefined;
+  }
+}
+
+function unbound(at: string, isInherited: boolean): string {
+  return isInherited
+    ? `${at} is inherited, and so not protected by the \`@Idempotent()\` of the class. Mark it where it is declared: with \`@Idempotent()\`, or with \`@NotIdempotent('reason')\`.`
+    : `${at} was added after \`@Idempotent()\` had marked the class, and so is not protected. Place \`@Idempotent()\` above the decorator that adds it.`;
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */

@@ -1,5 +1,5 @@
 import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
-import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
+import { ApplicationConfig, ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
 import { isBoundGlobally, isOverridden, isWrapped, laterInterceptors } from './idempotency.bindings';
@@ -22,7 +22,7 @@ import {
   refuseServerSentEvents,
   refuseToRely,
   requireValueLevel,
-  warningOfInherited,
+  warningOfUnbound,
   warningsFor,
 } from './idempotency.route-checks';
 import {
@@ -33,7 +33,7 @@ import {
   type Served,
 } from './idempotency.route-names';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
-import { isServed } from './idempotency.reach';
+import { hostOf, protectorOf, type NestModule } from './idempotency.reach';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { trackHandler } from './idempotency.tracking';
 
@@ -61,7 +61,7 @@ export class IdempotencyRoutes implements OnModuleInit {
   private readonly logger = new Logger('Idempotency');
   private readonly served: Served;
   private readonly marked: Omit<NamedHandler, 'routeName'>[] = [];
-  /** By handler and by mark, then by controller: a tracer may wrap a handler anew for each request, and copies its mark. */
+  /** By handler, then by controller. */
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
   /**
    * Controllers that an interceptor of ours that is bound globally must leave alone: another IdempotencyModule protects them, or a test
@@ -73,17 +73,21 @@ export class IdempotencyRoutes implements OnModuleInit {
     @Inject(ModulesContainer) modules: ModulesContainer,
     @Inject(ApplicationConfig) private readonly config: ApplicationConfig,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+    @Inject(ModuleRef) moduleRef: ModuleRef,
   ) {
     this.served = { modules, config };
-    for (const module of modules.values()) {
-      const isOurs = isServed(module, settings);
-      const isLeft = !isOurs || isOverridden(module.injectables);
-      for (const { metatype } of [...module.controllers.values(), ...module.providers.values()]) {
-        if (typeof metatype !== 'function' || !metatype.prototype) continue;
-        if (isOurs) this.explore(metatype);
-        if (isLeft) this.left.add(metatype);
-      }
+    const host = hostOf(moduleRef, modules);
+    // In doubt ours: two of ours on one handler act once, and none would leave it unprotected.
+    const isOurs = (module: NestModule) => host === undefined || (protectorOf(module) ?? host) === host;
+    const [ours, others] = split([...modules.values()], isOurs);
+    for (const controller of others.flatMap(classesOf)) this.left.add(controller);
+    // One that is in parts of others too is still ours here.
+    for (const controller of ours.flatMap(classesOf)) {
+      this.left.delete(controller);
+      this.explore(controller);
     }
+    const overridden = ours.filter(({ injectables }) => isOverridden(injectables));
+    for (const controller of overridden.flatMap(classesOf)) this.left.add(controller);
     this.requireScope();
   }
 
@@ -108,9 +112,15 @@ export class IdempotencyRoutes implements OnModuleInit {
     );
   }
 
-  private findByMark(controller: Controller, handler: Handler): Route | undefined {
-    const mark = overridesOf(handler);
-    return mark && (this.routes.get(mark)?.get(controller) ?? this.resolve(controller, handler));
+  /** A tracer may wrap a handler anew for each request, and copies its mark: such a wrapper is no other route. */
+  private findByMark(controller: Controller, wrapper: Handler): Route | undefined {
+    const mark = overridesOf(wrapper);
+    if (mark === undefined) return undefined;
+    const [wrapped, another] = this.marked.filter(
+      marked => marked.controller === controller && overridesOf(marked.handler) === mark,
+    );
+    const route = another === undefined ? this.routes.get(wrapped?.handler)?.get(controller) : undefined;
+    return route ?? this.resolve(controller, wrapper);
   }
 
   /** Whether another interceptor sees what ours emits. Global ones can be added until the application listens. */
@@ -150,7 +160,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       const isHttp = isHttpHandler(declared);
       if (overridesOf(declared) === undefined) {
         refuseToRely(controller, name, declared);
-        const warning = warningOfInherited(controller, name, declared);
+        const warning = warningOfUnbound(controller, name, declared);
         if (warning !== undefined && this.settings.enabled) this.logger.warn(warning);
         continue;
       }
@@ -184,10 +194,8 @@ export class IdempotencyRoutes implements OnModuleInit {
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
-    for (const key of [handler, overrides]) {
-      const routes = this.routes.get(key) ?? new Map<unknown, Route>();
-      this.routes.set(key, routes.set(controller, route));
-    }
+    const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
+    this.routes.set(handler, routes.set(controller, route));
     return route;
   }
 
@@ -216,6 +224,20 @@ export class IdempotencyRoutes implements OnModuleInit {
     if (process.env.NODE_ENV === 'production') throw new IdempotencyConfigurationError(message);
     this.logger.warn(message);
   }
+}
+
+function split<T>(all: readonly T[], isFirst: (one: T) => boolean): [T[], T[]] {
+  return [all.filter(isFirst), all.filter(one => !isFirst(one))];
+}
+
+/** Classes of a module's controllers, gateways, resolvers and other providers. */
+function classesOf({ controllers, providers }: NestModule): Controller[] {
+  return [...controllers.values(), ...providers.values()]
+    .map(({ metatype }) => metatype as unknown)
+    .filter(
+      (metatype): metatype is Controller =>
+        typeof metatype === 'function' && metatype.prototype !== undefined,
+    );
 }
 
 function injectsResponse(controller: Controller, name: string): boolean {

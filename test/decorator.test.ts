@@ -452,6 +452,49 @@ describe.each(PLATFORMS)('@Idempotent() on %s', platform => {
     expect((await app.post('/strict', '123456')).problem).toBe('key-invalid');
   });
 
+  it('warns of handlers that the mark of a class between, or below a decorator, does not protect', async () => {
+    abstract class BaseController {
+      @Post('inherited')
+      inherited() {
+        return {};
+      }
+    }
+    @Idempotent()
+    class MiddleController extends BaseController {
+      @Post('own')
+      own() {
+        return {};
+      }
+    }
+    @Controller('leaf')
+    class LeafController extends MiddleController {}
+
+    const WithSearch = (controller: Type) => {
+      const descriptor = { value: () => ({}), configurable: true };
+      Object.defineProperty(controller.prototype, 'search', descriptor);
+      Post('search')(controller.prototype as object, 'search', descriptor);
+    };
+    @Controller('added')
+    @WithSearch
+    @Idempotent()
+    class AddedController {
+      @Post()
+      create() {
+        return {};
+      }
+    }
+    const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+    await startWith(LeafController, AddedController);
+    const warnings = warn.mock.calls
+      .map(([text]) => String(text))
+      .filter(text => text.includes('not protected'));
+    warn.mockRestore();
+    expect(warnings).toEqual([
+      expect.stringMatching(/^LeafController\.inherited is inherited/),
+      expect.stringMatching(/^AddedController\.search was added after/),
+    ]);
+  });
+
   it('protects inherited handlers, one record for each path', async () => {
     abstract class BaseController {
       @Inject(Runs) protected readonly runs!: Runs;

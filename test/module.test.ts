@@ -7,7 +7,7 @@ import {
   type DynamicModule,
   type Provider,
 } from '@nestjs/common';
-import { APP_INTERCEPTOR } from '@nestjs/core';
+import { APP_INTERCEPTOR, REQUEST, RouterModule } from '@nestjs/core';
 import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
 import {
   Idempotent,
@@ -324,6 +324,29 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
         await app.post(path, undefined, {}, { [header]: 'k' });
         expect((await app.post(path, undefined, {}, { [header]: 'k' })).replayed).toBe(true);
       }
+    });
+
+    it('protects a controller that is in two of them', async () => {
+      const twice = ['first', 'second'].map(path => {
+        const own = { ...OPTIONS, isGlobal: false, storage: new NamedStorage(), namespace: path };
+        const imports = [IdempotencyModule.forRoot(own)];
+        return { path, module: moduleOf({ imports, controllers: [OrdersController] }) };
+      });
+      const imports = [...twice.map(({ module }) => module), RouterModule.register(twice)];
+      const app = await started(start({ platform, imports }));
+      for (const { path } of twice) {
+        await app.post(`/${path}/orders`, undefined, {}, KEY_HEADER);
+        const again = await app.post(`/${path}/orders`, undefined, {}, KEY_HEADER);
+        expect(again.header('x-replayed')).toBe('true');
+      }
+    });
+
+    it('is refused where its options are made for each request', async () => {
+      const module = IdempotencyModule.forRootAsync({ inject: [REQUEST], useFactory: () => OPTIONS });
+      const refused = started(start({ platform, imports: [module], controllers: [OrdersController] }));
+      await expect(refused).rejects.toThrow(
+        'to be made once, got a factory that injects something of the request',
+      );
     });
 
     it('each documents its own header', async () => {

@@ -127,6 +127,8 @@ describeOwnRedis('A Redis user with the documented permissions', () => {
     try {
       const claim = async () => new RedisStorage({ client: guest }).create('c', CLAIM);
       await expect(claim()).rejects.toBeInstanceOf(StorageUnavailableError);
+      // A mistake of an operator must not switch the protection off, as `whenStorageFails: 'execute'` does.
+      await expect(claim()).rejects.toMatchObject({ isReachable: true });
       expect(await admin.exists('idempotency:c')).toBe(0);
     } finally {
       guest.disconnect();

@@ -102,7 +102,8 @@ export class StorageCalls {
  */
 function asOurs(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(thrownText(error));
-  const { code, cause, isReachable } = error as Partial<StorageUnavailableError>;
-  if (code !== 'storage-unavailable' || error instanceof StorageUnavailableError) return error;
-  return new StorageUnavailableError({ cause, ...(isReachable === undefined ? {} : { isReachable }) });
+  if (error instanceof StorageUnavailableError || Reflect.get(error, 'code') !== 'storage-unavailable')
+    return error;
+  const { retryAfterSeconds = 1, isReachable } = error as StorageUnavailableError;
+  return new StorageUnavailableError({ cause: error.cause ?? error, retryAfterSeconds, isReachable });
 }

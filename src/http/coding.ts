@@ -18,8 +18,24 @@ const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder | undefined> = new M
   ['x-gzip', ({ gunzip }) => promisify(gunzip)],
   ['deflate', ({ inflate }) => promisify(inflate)],
   ['br', ({ brotliDecompress }) => promisify(brotliDecompress)],
-  ['zstd', ({ zstdDecompress }) => zstdDecompress && promisify(zstdDecompress)],
+  ['zstd', ({ zstdDecompress }) => zstdDecompress && wholeZstd(zstdDecompress)],
 ]);
+
+/** Up to Node 24 it stops after the first of several frames (RFC 8878, 3), without an error. */
+function wholeZstd(decompress: typeof zlib.gunzip): Decoder {
+  const decode = promisify(decompress);
+  return async (bytes, options) => {
+    const { buffer, engine } = (await decode(bytes, { ...options, info: true })) as unknown as Decoded;
+    if (engine.bytesWritten < bytes.byteLength) throw new Error('The body has more than one zstd frame');
+    return buffer;
+  };
+}
+
+/** With `info: true`. */
+interface Decoded {
+  readonly buffer: Buffer;
+  readonly engine: { readonly bytesWritten: number };
+}
 
 /**
  * Largest body that a stored one is decoded to for a client that cannot read its coding: most text shrinks to no less than a thirtieth.

@@ -6,11 +6,11 @@ import { RecordUnreadableError, StorageUnavailableError } from '../idempotency.e
  * out of a script, so the whole message is searched.
  */
 const UNAVAILABLE =
-  /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|NOPERM|WRONGPASS|UNBLOCKED)\b/;
+  /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|WRONGPASS|UNBLOCKED)\b/;
 /** Replies to a command that was not executed: another server has the slot, or this one does not know the script. */
 const TURNED_AWAY = /^(MOVED|ASK|NOSCRIPT) /;
-/** What NOPERM reads as, by release, where it is a script's command that is refused. */
-const NOT_PERMITTED = /\bThe user executing the script can't\b|\bACL failure in script\b/;
+/** NOPERM, and what it reads as, by release, where it is a script's command that is refused. */
+const NOT_PERMITTED = /\bNOPERM\b|\bThe user executing the script can't\b|\bACL failure in script\b/;
 const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
 const WRONG_TYPE = /\bWRONGTYPE\b/;
 
@@ -29,8 +29,11 @@ export function explainRedisError(error: unknown, call: FailedCall): unknown {
 
   if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
-  const isReachable = (call.claims && OUT_OF_MEMORY.test(error.message)) || TURNED_AWAY.test(error.message);
-  if (isReachable || UNAVAILABLE.test(error.message) || NOT_PERMITTED.test(error.message)) {
+  const isReachable =
+    (call.claims && OUT_OF_MEMORY.test(error.message)) ||
+    TURNED_AWAY.test(error.message) ||
+    NOT_PERMITTED.test(error.message);
+  if (isReachable || UNAVAILABLE.test(error.message)) {
     return new StorageUnavailableError({ cause: error, isReachable });
   }
   return error;
