@@ -11,8 +11,12 @@ it.each([
   [{}, 'Expected `test` to be a function that registers a test, such as `test` of jest, got nothing.'],
   [{ test }, 'Expected `create` to be a function that makes the storage of one test, got nothing.'],
   [
+    { test, create: () => ({}), another: 1 },
+    'Expected `another` to be a function that makes another storage over the same records, got 1 (number).',
+  ],
+  [
     { test, create: () => ({}), short: 60 },
-    'Unknown option `short`. Options here are: create, shortMs, test.',
+    'Unknown option `short`. Options here are: another, create, shortMs, test.',
   ],
 ])('storageContract() says what it lacks: %p', (options, message) => {
   expect(() => storageContract(options as never)).toThrow(message);
@@ -37,18 +41,29 @@ describe('MemoryStorage on the clock of the process keeps the storage contract',
 });
 
 describeRedis('RedisStorage keeps the storage contract', () => {
+  const prefix = `test:${randomUUID()}`;
+  const clients: Redis[] = [];
+  const connect = (): Redis => {
+    const client = new Redis(redisUrl());
+    clients.push(client);
+    return client;
+  };
+  const open = (client: Redis) => {
+    const storage = new RedisStorage({ client, prefix });
+    return { storage, advance: realTime, close: () => storage.close() };
+  };
   let client: Redis;
+  let clientOfAnother: Redis;
   beforeAll(() => {
-    client = new Redis(redisUrl());
+    client = connect();
+    clientOfAnother = connect();
   });
-  afterAll(() => client.quit());
+  afterAll(() => Promise.all(clients.map(one => one.quit())));
 
   storageContract({
     test,
     shortMs: 60,
-    create: () => {
-      const storage = new RedisStorage({ client, prefix: `test:${randomUUID()}` });
-      return { storage, advance: realTime, close: () => storage.close() };
-    },
+    create: () => open(client),
+    another: () => open(clientOfAnother),
   });
 });

@@ -2,6 +2,7 @@ export { assertIdempotencyCoverage, type CoverageOptions } from './coverage';
 export { SettableClock } from './clock';
 export {
   storageContract,
+  type AnotherStorage,
   type StorageContractOptions,
   type StorageUnderTest,
   type TestFunction,

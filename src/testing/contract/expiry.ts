@@ -46,15 +46,23 @@ export const expiryTests: Specification = test => {
     assert.equal(await trial.create(trial.rival), undefined);
   });
 
+  passingTests(test);
+  durationTests(test);
+  ttlTests(test);
+};
+
+/** What the passing of time alone does, whether or not anybody came. */
+const passingTests: Specification = test => {
   test('4: an owner whose lease has ended owns nothing, even where nobody else came', async trial => {
     await trial.claimed({ leaseMs: trial.shortMs });
     await trial.advance(trial.shortMs);
     const { storage, key, owner } = trial;
-    assert.equal(await storage.extend(key, owner, LONG_MS), false);
-    assert.equal(await storage.complete(key, owner, OUTCOME, LONG_MS), false);
-    assert.equal(await storage.release(key, owner), false);
-    assert.equal(await storage.delete(key), false);
-    assert.equal(await trial.create(owner), undefined, 'it may claim anew');
+    assert.equal(await storage.extend(key, owner, LONG_MS), false, 'extend');
+    assert.equal(await storage.complete(key, owner, OUTCOME, LONG_MS), false, 'complete');
+    assert.equal(await storage.complete(key, owner, NOT_STORED, LONG_MS), false, 'complete with a hold');
+    assert.equal(await storage.release(key, owner), false, 'release');
+    assert.equal(await storage.delete(key), false, 'delete');
+    assert.equal(await trial.create(owner), undefined, 'create: it may claim anew');
   });
 
   for (const [name, reach] of REACHABLE_STATES) {
@@ -68,9 +76,6 @@ export const expiryTests: Specification = test => {
       }
     });
   }
-
-  durationTests(test);
-  ttlTests(test);
 };
 
 const durationTests: Specification = test => {

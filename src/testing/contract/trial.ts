@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { isPromise, type MaybePromise } from '../../maybe-promise';
 import type {
   ClaimRequest,
@@ -21,11 +21,17 @@ export interface StorageUnderTest {
   close?: (() => MaybePromise<unknown>) | undefined;
 }
 
+/** Another storage over the same records, as another process has one. */
+export type AnotherStorage = Pick<StorageUnderTest, 'storage' | 'close'>;
+
 /** Tests of one part of the contract. */
 export type Specification = (test: (name: string, run: (trial: Trial) => Promise<void>) => void) => void;
 
 /** Twice as long as any test runs, and longer. */
 export const LONG_MS = 60_000;
+
+/** What a remainder may lack of what the clock of this process says: another machine's clock runs as fast, but not quite. */
+const CLOCK_SLACK_MS = 100;
 
 /** From here on a timer that fires a millisecond early takes much more than half of its time. */
 const TELLING_MS = 5;
@@ -40,36 +46,67 @@ export const OTHER_OUTCOME: Outcome = { status: 200, headers: [], body: Buffer.f
 
 export const NOT_STORED: Held = { held: 'outcome-not-stored', status: 201 };
 
-/** One test: a storage, a key of its own, and two tokens that want it. */
+/**
+ * One test: a storage, a key of its own, and two tokens that want it. Keys, tokens and fingerprints are as long as those of the
+ * library get; what has to be told apart differs in the case of its last letter alone.
+ */
 export class Trial {
   readonly storage: IdempotencyStorage;
-  readonly key = randomUUID();
-  readonly owner = randomUUID();
-  readonly rival = randomUUID();
+  readonly key = randomDigest();
+  readonly owner: string;
+  readonly rival: string;
   /** Of the owner's request. */
-  readonly fingerprint = `sha256:${randomUUID()}`;
+  readonly fingerprint: string;
   /** Of everybody else's, so that nobody is told its own for that of the record. */
-  readonly otherFingerprint = `sha256:${randomUUID()}`;
+  readonly otherFingerprint: string;
   readonly #startedMs = performance.now();
+  readonly #moreKeys: string[] = [];
+  readonly #others: AnotherStorage[] = [];
   #isClockSet = false;
 
   constructor(
     private readonly under: StorageUnderTest,
     readonly shortMs: number,
+    private readonly openAnother?: () => MaybePromise<AnotherStorage>,
   ) {
     this.storage = under.storage;
+    [this.owner, this.rival] = alike(randomUUID());
+    [this.fingerprint, this.otherFingerprint] = alike(`c1h:${randomDigest()}`);
+  }
+
+  /** Keys beside `key`, which are removed at the end of the test too. */
+  moreKeys(count: number): string[] {
+    const keys = Array.from({ length: count }, (_, index) => `${index}:${randomDigest()}`);
+    this.#moreKeys.push(...keys);
+    return keys;
+  }
+
+  /** Opens another storage over the same records. */
+  async another(): Promise<IdempotencyStorage> {
+    assert.ok(
+      this.openAnother !== undefined,
+      'tests of several storages are there only where `another` is given',
+    );
+    const other = await this.openAnother();
+    this.#others.push(other);
+    return other.storage;
   }
 
   /** Claims for `token`. Unless told otherwise the lease is long and a lapse frees the key. */
   async create(token: string, claim: Partial<ClaimRequest> = {}): Promise<IdempotencyRecord | undefined> {
-    return this.storage.create(this.key, {
+    return this.storage.create(this.key, this.claim(token, claim));
+  }
+
+  /** What `create` asks for, also for another key or another storage. */
+  claim(token: string, claim: Partial<ClaimRequest> = {}): ClaimRequest {
+    return {
       token,
       fingerprint: token === this.owner ? this.fingerprint : this.otherFingerprint,
       leaseMs: LONG_MS,
       onLapse: 'rerun',
       ttlMs: LONG_MS,
       ...claim,
-    });
+    };
   }
 
   /** A claim of the owner, as the start of a test. */
@@ -116,12 +153,14 @@ export class Trial {
 
   /**
    * Asserts that `leftMs` are left of the record. Where the clock was set that is exact, but for what a storage rounds. Where
-   * time runs on it is less, but not by more than a test runs.
+   * time runs on it is less, but not by more than the test has been running.
    */
   assertLeft(record: Pick<IdempotencyRecord, 'remainingMs'> | undefined, leftMs: number): void {
     assert.ok(record !== undefined, 'expected a record, got none');
     const { remainingMs } = record;
-    const leastMs = leftMs - (this.#isClockSet ? 1 : LONG_MS / 2);
+    assert.equal(typeof remainingMs, 'number', 'a remainingMs is a number');
+    const ranMs = performance.now() - this.#startedMs;
+    const leastMs = leftMs - (this.#isClockSet ? 1 : ranMs + CLOCK_SLACK_MS);
     assert.ok(
       remainingMs > 0 && remainingMs >= leastMs && remainingMs <= leftMs + 1,
       `expected a remainingMs of ${leftMs}, got ${remainingMs}`,
@@ -129,9 +168,22 @@ export class Trial {
   }
 
   async close(): Promise<void> {
-    await this.storage.delete(this.key);
+    const keys = [this.key, ...this.#moreKeys];
+    await Promise.all(keys.map(async key => this.storage.delete(key)));
+    for (const other of this.#others) await other.close?.();
     await this.under.close?.();
   }
+}
+
+/** 43 characters, as the digests in record keys and fingerprints. */
+export function randomDigest(): string {
+  return randomBytes(32).toString('base64url');
+}
+
+/** Two that only a storage tells apart that keeps every character, and its case. */
+export function alike(text: string): [string, string] {
+  const start = text.slice(0, -1);
+  return [`${start}a`, `${start}A`];
 }
 
 /** Asserts the state, and narrows the record to it. */

@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { LONG_MS, NOT_STORED, OUTCOME, type Specification, type Trial } from './trial';
+import { ASLEEP_AFTER_MS, soon, waiter, waitFor, type Waiter } from './waiters';
 
-/** Far less than the leases of these tests, so what wakes is not the end of a lease. */
-const SOON_MS = 5_000;
+const DAY_MS = 24 * 60 * 60 * 1000;
 
-/** What a storage that reaches another process needs to put a waiter to sleep. */
-const ASLEEP_AFTER_MS = 30;
+/** More than the connections that a pool has. */
+const MANY = 30;
+
+const IGNORES_SIGNAL = 'waitFor did not reject, although its signal was aborted,';
+
+const waiterOf = ({ storage, key }: Trial): Waiter => waiter(storage, key);
 
 /** `waitFor`, where the storage has it: a waiter sleeps until the record in progress may have changed. */
 export const waitTests: Specification = test => {
@@ -18,97 +22,122 @@ export const waitTests: Specification = test => {
   for (const [name, end] of ends) {
     test(`waitFor wakes all waiters when the owner ${name}`, async trial => {
       await trial.claimed();
-      const waits = [asleep(trial), asleep(trial), asleep(trial)];
-      await Promise.all(waits.map(wait => wait.isAsleep()));
+      const waiters = [waiterOf(trial), waiterOf(trial), waiterOf(trial)];
+      await Promise.all(waiters.map(one => one.isAsleep()));
       await end(trial);
-      await soon(Promise.all(waits.map(wait => wait.woken)));
+      await soon(Promise.all(waiters.map(one => one.woken)));
     });
   }
 
   test('waitFor wakes when an operator deletes the record', async trial => {
     await trial.claimed();
-    const wait = asleep(trial);
-    await wait.isAsleep();
+    const waiting = waiterOf(trial);
+    await waiting.isAsleep();
     await trial.storage.delete(trial.key);
-    await soon(wait.woken);
+    await soon(waiting.woken);
   });
 
   for (const onLapse of ['rerun', 'hold'] as const) {
     test(`waitFor wakes at the end of the lease (${onLapse})`, async trial => {
       await trial.claimed({ leaseMs: trial.shortMs, onLapse });
-      const wait = asleep(trial);
+      const waiting = waiterOf(trial);
       await trial.advance(trial.shortMs);
-      await soon(wait.woken);
+      await soon(waiting.woken);
     });
   }
 
   promptTests(test);
+  abortTests(test);
 };
 
 const promptTests: Specification = test => {
   test('waitFor returns at once where nothing is in progress', async trial => {
-    await soon(asleep(trial).woken);
+    await soon(waiterOf(trial).woken);
     await trial.completed();
-    await soon(asleep(trial).woken);
+    await soon(waiterOf(trial).woken);
     await trial.storage.delete(trial.key);
     await trial.held();
-    await soon(asleep(trial).woken);
+    await soon(waiterOf(trial).woken);
   });
 
+  test('waitFor hears of an end that comes while it falls asleep', trial =>
+    endWhileFallingAsleep(trial, trial.storage));
+
+  test('waitFor sleeps through a lease of 30 days, beyond what a timer can wait', async trial => {
+    await trial.claimed({ leaseMs: 30 * DAY_MS });
+    const waiting = waiterOf(trial);
+    await waiting.isAsleep();
+    await trial.storage.release(trial.key, trial.owner);
+    await soon(waiting.woken);
+  });
+
+  test('waitFor of many keys leaves room for other calls', async trial => {
+    const { storage, owner } = trial;
+    const keys = trial.moreKeys(MANY);
+    for (const key of keys) await storage.create(key, trial.claim(owner));
+    const waiters = keys.map(key => waiter(storage, key));
+    await Promise.all(waiters.map(one => one.isAsleep()));
+    const calls = Promise.all(keys.map(async key => storage.release(key, owner)));
+    await soon(calls, `${MANY} waiters leave no other call a connection: release did not return`);
+    await soon(Promise.all(waiters.map(one => one.woken)));
+  });
+};
+
+const abortTests: Specification = test => {
   test('waitFor rejects with the reason of its signal', async trial => {
     const { storage, key } = trial;
     if (storage.waitFor === undefined) return;
     await trial.claimed();
     const reason = new Error('no longer wanted');
-    const isReason = (error: unknown): boolean => error === reason;
-    await assert.rejects(async () => storage.waitFor?.(key, AbortSignal.abort(reason)), isReason);
+    const rejects = (signal: AbortSignal): Promise<void> =>
+      assert.rejects(waitFor(storage, key, signal), (error: unknown) => {
+        assert.equal(error, reason, 'waitFor rejects with signal.reason itself');
+        return true;
+      });
+    await soon(rejects(AbortSignal.abort(reason)), IGNORES_SIGNAL);
 
     const controller = new AbortController();
-    const waiting = assert.rejects(async () => storage.waitFor?.(key, controller.signal), isReason);
+    const waiting = rejects(controller.signal);
     // The test looks at it later, and is told then that it did not wait or gave another reason.
     waiting.catch(() => undefined);
     await delay(ASLEEP_AFTER_MS);
     controller.abort(reason);
-    await soon(waiting);
+    await soon(waiting, IGNORES_SIGNAL);
   });
 
   test('waitFor of one waiter outlives that another gave up', async trial => {
     await trial.claimed();
     const controller = new AbortController();
-    const wait = asleep(trial);
-    const given = trial.storage.waitFor?.(trial.key, controller.signal).catch(() => undefined);
-    await wait.isAsleep();
+    const waiting = waiterOf(trial);
+    const given = waitFor(trial.storage, trial.key, controller.signal).catch(() => undefined);
+    await waiting.isAsleep();
     controller.abort();
-    await given;
+    await soon(given, IGNORES_SIGNAL);
     await trial.storage.release(trial.key, trial.owner);
-    await soon(wait.woken);
+    await soon(waiting.woken);
   });
 };
 
-interface Wait {
-  readonly woken: Promise<void>;
-  isAsleep(): Promise<void>;
-}
+/** From the same turn on to what a storage needs to look and listen. */
+const MOMENTS_MS = [0, 0, 0, ...Array.from({ length: 20 }, (_, ms) => ms)];
 
-function asleep({ storage, key }: Trial): Wait {
-  if (storage.waitFor === undefined) return { woken: Promise.resolve(), isAsleep: async () => undefined };
-  let isOver = false;
-  const woken = storage.waitFor(key, AbortSignal.timeout(2 * SOON_MS)).finally(() => (isOver = true));
-  // The test looks at it later, and is told then.
-  woken.catch(() => undefined);
-  return {
-    woken,
-    isAsleep: async () => {
-      await delay(ASLEEP_AFTER_MS);
-      assert.equal(isOver, false, 'a waiter sleeps while nothing changes');
-    },
-  };
-}
-
-async function soon(waits: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing woke the waiter within ${SOON_MS} ms`)), SOON_MS);
+/** Ends claims while `sleeping` puts somebody to sleep who waits for them: between its look at the record and its listening, too. */
+export async function endWhileFallingAsleep(
+  trial: Trial,
+  sleeping: Pick<Trial, 'storage'>['storage'],
+): Promise<void> {
+  const { storage, owner } = trial;
+  const keys = trial.moreKeys(MOMENTS_MS.length);
+  for (const key of keys) await storage.create(key, trial.claim(owner));
+  const rounds = keys.map(async (key, round) => {
+    const waiting = waiter(sleeping, key);
+    const afterMs = MOMENTS_MS[round] ?? 0;
+    if (afterMs > 0) await delay(afterMs);
+    await storage.complete(key, owner, OUTCOME, LONG_MS);
+    await soon(
+      waiting.woken,
+      `no waiter heard of a completion ${afterMs} ms after it was called: nothing woke it`,
+    );
   });
-  await Promise.race([waits, late]).finally(() => clearTimeout(timer));
+  await Promise.all(rounds);
 }
