@@ -364,9 +364,9 @@ class TimeLeftIsInSeconds extends Faithful {
   }
 }
 
-class KeysAreTrimmed extends Faithful {
+class KeysAreCut extends Faithful {
   protected override keyOf(recordKey: string): string {
-    return recordKey.trim();
+    return recordKey.slice(0, 64);
   }
 }
 
@@ -452,7 +452,7 @@ describe('The storage contract', () => {
     ['6', FormatIsMissing],
     ['6', FormatOfALapseIsMissing],
     ['8', UnknownKeyIsAnError],
-    ['8', KeysAreTrimmed],
+    ['8', KeysAreCut],
     ['8', KeysAreInLowerCase],
     ['9', HoldIsIgnored],
     ['9', LapseIsHeldForTheLease],

@@ -122,7 +122,7 @@ describe('The storage contract', () => {
 
   it.each(WRONG_WAITS.map((row, index) => [...row, index] as const))(
     'finds a waitFor that %s, by "%s"',
-    async (_what, test, says, _mutation, index) => {
+    async (...[, test, says, , index]) => {
       const failed = await runs[index]!;
       expect(failed.map(({ name }) => name)).toEqual([test]);
       expect(failed[0]?.error.message).toMatch(says);

@@ -6,10 +6,11 @@ import { expiryTests } from './contract/expiry';
 import { fencingTests } from './contract/fencing';
 import { holdTests } from './contract/holds';
 import { instanceTests } from './contract/instances';
-import { operatorTests } from './contract/operators';
+import { keyTests } from './contract/keys';
 import { raceTests } from './contract/races';
 import { repeatTests } from './contract/repeats';
 import { resolveTests } from './contract/resolve';
+import { scanTests } from './contract/scans';
 import { takeoverTests } from './contract/takeovers';
 import { type AnotherStorage, type Specification, type StorageUnderTest, Trial } from './contract/trial';
 import { waitTests } from './contract/waits';
@@ -46,8 +47,9 @@ const SPECIFICATIONS: readonly Specification[] = [
   bytesTests,
   repeatTests,
   holdTests,
-  operatorTests,
+  keyTests,
   resolveTests,
+  scanTests,
   waitTests,
 ];
 

@@ -1,7 +1,6 @@
-import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { Outcome, OutcomeHeader } from '../../storage/storage';
-import { assertOutcome, OUTCOME, type Specification, type Trial } from './trial';
+import { assertOutcome, LONG_MS, OUTCOME, type Specification, type Trial } from './trial';
 
 const MEBIBYTE = 1024 * 1024;
 
@@ -16,7 +15,9 @@ const HEADERS: readonly (readonly [what: string, headers: readonly OutcomeHeader
     ],
   ],
   ['one with several values', [['Link', ['</a>; rel="next"', '</b>; rel="prev"']]]],
+  ['one with a list of one value', [['Link', ['</a>; rel="next"']]]],
   ['one with an empty list of values', [['Link', []]]],
+  ['one of 100 kB', [['Link', 'x'.repeat(100_000)]]],
   ['one that the handler removed', [['X-Powered-By', null]]],
   ['one that is empty', [['X-Empty', '']]],
   ['characters of Latin-1', [['X-Name', 'Søren Ünïcode']]],
@@ -80,6 +81,9 @@ const copyTests: Specification = test => {
     });
   });
 
+  test('5: a reason phrase of 1,000 characters comes back as it went in', trial =>
+    roundTrip(trial, { ...OUTCOME, reason: 'ü'.repeat(1_000) }));
+
   test('5: a reason phrase that is empty is not one that is missing', trial =>
     roundTrip(trial, { ...OUTCOME, reason: '' }));
 
@@ -108,24 +112,16 @@ const copyTests: Specification = test => {
 
   test('5: many outcomes at once do not mix', async trial => {
     const bodies = Array.from({ length: 40 }, (_, index) => randomBytes(index * 37));
-    const key = (index: number): string => `${trial.key}:${index}`;
-    const claim = {
-      token: trial.owner,
-      fingerprint: 'f',
-      leaseMs: 60_000,
-      onLapse: 'rerun',
-      ttlMs: 60_000,
-    } as const;
+    const { storage, owner } = trial;
+    const keys = trial.moreKeys(bodies.length);
+    const outcomes = keys.map((key, index) => ({ key, outcome: { ...OUTCOME, body: bodies[index]! } }));
     await Promise.all(
-      bodies.map(async (body, index) => {
-        await trial.storage.create(key(index), claim);
-        await trial.storage.complete(key(index), trial.owner, { ...OUTCOME, body }, 60_000);
+      outcomes.map(async ({ key, outcome }) => {
+        await storage.create(key, trial.claim(owner));
+        await storage.complete(key, owner, outcome, LONG_MS);
       }),
     );
-    for (const [index, body] of bodies.entries()) {
-      assertOutcome(await trial.storage.get(key(index)), { ...OUTCOME, body });
-      assert.equal(await trial.storage.delete(key(index)), true);
-    }
+    for (const { key, outcome } of outcomes) assertOutcome(await storage.get(key), outcome);
   });
 };
 

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { RECORD_FORMAT } from '../../storage/storage';
-import { assertOutcome, assertState, LONG_MS, OUTCOME, REACHABLE_STATES, type Specification } from './trial';
+import {
+  assertOutcome,
+  assertState,
+  LONG_MS,
+  NOT_STORED,
+  OUTCOME,
+  REACHABLE_STATES,
+  type Specification,
+} from './trial';
 
 const RIVALS = 50;
 
@@ -13,6 +21,29 @@ export const claimTests: Specification = test => {
     for (const answer of answers) if (answer !== undefined) assertState(answer, 'in-progress');
   });
 
+  test('1: a released key can be claimed by anybody', async trial => {
+    await trial.claimed();
+    assert.equal(await trial.storage.release(trial.key, trial.owner), true);
+    assert.equal(await trial.create(trial.rival), undefined);
+    const record = await trial.create(trial.owner);
+    assertState(record, 'in-progress');
+    assert.equal(record.fingerprint, trial.otherFingerprint);
+  });
+
+  test('1: a claim that lost leaves the record as it was', async trial => {
+    await trial.claimed();
+    await trial.create(trial.rival, { fingerprint: 'sha256:another', leaseMs: 1, onLapse: 'hold' });
+    const record = await trial.get();
+    assertState(record, 'in-progress');
+    assert.equal(record.fingerprint, trial.fingerprint);
+    assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), true);
+  });
+
+  ownerTests(test);
+  loserTests(test);
+};
+
+const ownerTests: Specification = test => {
   test('1: the owning token may claim again, which re-arms the lease', async trial => {
     await trial.claimed({ leaseMs: trial.shortMs });
     assert.equal(await trial.create(trial.owner), undefined);
@@ -39,31 +70,20 @@ export const claimTests: Specification = test => {
     assert.equal(await trial.create(trial.rival), undefined);
   });
 
-  test('1: the owning token cannot claim what it has completed or held', async trial => {
+  test('1: the owning token cannot claim what it has completed', async trial => {
     await trial.completed();
     assertOutcome(await trial.create(trial.owner), OUTCOME);
     assertOutcome(await trial.get(), OUTCOME);
   });
 
-  test('1: a released key can be claimed by anybody', async trial => {
-    await trial.claimed();
-    assert.equal(await trial.storage.release(trial.key, trial.owner), true);
-    assert.equal(await trial.create(trial.rival), undefined);
-    const record = await trial.create(trial.owner);
-    assertState(record, 'in-progress');
-    assert.equal(record.fingerprint, trial.otherFingerprint);
+  test('1: the owning token cannot claim what it has held', async trial => {
+    await trial.held();
+    for (const record of [await trial.create(trial.owner), await trial.get()]) {
+      assertState(record, 'held');
+      assert.equal(record.held, NOT_STORED.held);
+      trial.assertLeft(record, LONG_MS);
+    }
   });
-
-  test('1: a claim that lost leaves the record as it was', async trial => {
-    await trial.claimed();
-    await trial.create(trial.rival, { fingerprint: 'sha256:another', leaseMs: 1, onLapse: 'hold' });
-    const record = await trial.get();
-    assertState(record, 'in-progress');
-    assert.equal(record.fingerprint, trial.fingerprint);
-    assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), true);
-  });
-
-  loserTests(test);
 };
 
 const loserTests: Specification = test => {

@@ -25,6 +25,14 @@ export const fencingTests: Specification = test => {
       await trial.advance(1);
       assert.deepEqual(withoutTime(await trial.get()), before);
     });
+
+    test(`3: delete frees a key that is ${name}, and its owner then owns nothing`, async trial => {
+      await reach(trial);
+      assert.equal(await trial.storage.delete(trial.key), true);
+      assert.equal(await trial.get(), undefined);
+      assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, LONG_MS), false);
+      assert.equal(await trial.create(trial.rival), undefined);
+    });
   }
 
   ownerTests(test);
@@ -38,6 +46,21 @@ const ownerTests: Specification = test => {
     assert.equal(await storage.complete(key, owner, OTHER_OUTCOME, LONG_MS), true);
     assert.equal(await storage.complete(key, owner, NOT_STORED, LONG_MS), true);
     assertOutcome(await trial.get(), OUTCOME);
+  });
+
+  test('3: complete repeated by the same token leaves the first outcome its ttl', async trial => {
+    await trial.completed();
+    assert.equal(await trial.storage.complete(trial.key, trial.owner, OUTCOME, 2 * LONG_MS), true);
+    assert.equal(await trial.storage.complete(trial.key, trial.owner, NOT_STORED, 1), true);
+    await trial.advance(1);
+    trial.assertLeft(await trial.get(), LONG_MS - 1);
+  });
+
+  test('3: extend changes the lease and nothing else', async trial => {
+    await trial.claimed();
+    const before = withoutTime(await trial.get());
+    assert.equal(await trial.storage.extend(trial.key, trial.owner, 2 * LONG_MS), true);
+    assert.deepEqual(withoutTime(await trial.get()), before);
   });
 
   test('3: a hold repeated by the same token says true', async trial => {
@@ -55,6 +78,11 @@ const ownerTests: Specification = test => {
     assertOutcome(await trial.get(), OUTCOME);
   });
 
+  limitTests(test);
+};
+
+/** What is no longer the owner's. */
+const limitTests: Specification = test => {
   test('3: the owner cannot release or extend what it has completed', async trial => {
     await trial.completed();
     assert.equal(await trial.storage.release(trial.key, trial.owner), false);

@@ -94,7 +94,7 @@ const strangerTests: Specification = test => {
 };
 
 /** Lets two calls meet over a claim of the owner, in both orders, and looks at what they said and left. */
-async function meet<A, B>(
+export async function meet<A, B>(
   trial: Trial,
   [one, other]: readonly [one: (trial: Trial) => Promise<A>, other: (trial: Trial) => Promise<B>],
   look: (answers: [A, B]) => Promise<void>,
