@@ -6,7 +6,7 @@ const WRONG_WAITS: readonly [what: string, test: string, says: string | RegExp, 
   [
     'reads the record before it listens',
     'waitFor hears of an end that comes while it falls asleep',
-    'no waiter heard of a completion 0 ms after it was called: nothing woke it within 2000 ms',
+    'complete was called 0 ms after waitFor, and nothing woke the waiter within 2000 ms',
     right => ({
       waitFor: async (key, signal) => {
         if (right.get(key)?.state !== 'in-progress') return;

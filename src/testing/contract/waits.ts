@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { IdempotencyStorage } from '../../storage/storage';
 import { LONG_MS, NOT_STORED, OUTCOME, type Specification, type Trial } from './trial';
 import { ASLEEP_AFTER_MS, soon, waiter, waitFor, type Waiter } from './waiters';
 
@@ -118,26 +119,23 @@ const abortTests: Specification = test => {
   });
 };
 
-/** From the same turn on to what a storage needs to look and listen. */
-const MOMENTS_MS = [0, 0, 0, ...Array.from({ length: 20 }, (_, ms) => ms)];
+/** From the same turn on until a storage surely listens that had to connect for it. */
+const MOMENTS_MS = [0, 0, 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 26, 30, 35, 40, 50, 60, 80];
 
 /** Ends claims while `sleeping` puts somebody to sleep who waits for them: between its look at the record and its listening, too. */
-export async function endWhileFallingAsleep(
-  trial: Trial,
-  sleeping: Pick<Trial, 'storage'>['storage'],
-): Promise<void> {
+export async function endWhileFallingAsleep(trial: Trial, sleeping: IdempotencyStorage): Promise<void> {
   const { storage, owner } = trial;
   const keys = trial.moreKeys(MOMENTS_MS.length);
   for (const key of keys) await storage.create(key, trial.claim(owner));
+  // What it reads with is connected by now. What it listens with may not be.
+  await Promise.all(keys.map(async key => sleeping.get(key)));
   const rounds = keys.map(async (key, round) => {
     const waiting = waiter(sleeping, key);
     const afterMs = MOMENTS_MS[round] ?? 0;
     if (afterMs > 0) await delay(afterMs);
     await storage.complete(key, owner, OUTCOME, LONG_MS);
-    await soon(
-      waiting.woken,
-      `no waiter heard of a completion ${afterMs} ms after it was called: nothing woke it`,
-    );
+    const problem = `complete was called ${afterMs} ms after waitFor, and nothing woke the waiter`;
+    await soon(waiting.woken, problem);
   });
   await Promise.all(rounds);
 }
