@@ -101,16 +101,18 @@ export interface Resolution {
 /**
  * Where records are kept. Guarantees that every storage gives, each a test of that number in the published contract:
  *
- * 1. Of any number of tokens exactly one is told `undefined` by `create`; `create` again by the owning token re-arms the
- *    lease (and takes the new `onLapse`) and says `undefined`.
+ * 1. Of any number of tokens exactly one is told `undefined` by `create`, whether the key is new or its record has expired, and
+ *    through whichever process they come. `create` again by the owning token, before it has completed, re-arms the lease (and takes
+ *    the new `onLapse`) and says `undefined`.
  * 2. A loser gets the record in the way, and the time it still lives, in the same round trip.
  * 3. `complete`, `release` and `extend` change nothing for another token and say `false`; `complete` repeated by the same
- *    token says `true`, and the first outcome stands; a hold may still be replaced by an outcome of the same token.
- * 4. Expiry is judged by the storage's own clock and is exact, whether or not the row is gone.
+ *    token says `true`, and the first outcome and its ttl stand; a hold may still be replaced by an outcome of the same token.
+ * 4. Expiry is judged by the storage's own clock and is exact, whether or not the row is gone. The next claim has nothing of a
+ *    record that has expired.
  * 5. Bytes come back as they went in, also where whoever gave or read them changes its buffer.
  * 6. Every record carries a format version; a release reads its own and the one before.
  * 7. Any method may be repeated after a lost reply.
- * 8. An unknown key is no error.
+ * 8. An unknown key is no error, and keys are kept apart by every character.
  * 9. An in-progress row carries its lease deadline. After it, a claim with `onLapse: 'rerun'` is gone. One with `onLapse: 'hold'`
  *    reads as held, `outcome-unknown`, for `ttlMs` more; its owner may still come back, and nobody else may claim it.
  *
@@ -150,9 +152,9 @@ export interface IdempotencyStorage {
     | undefined;
 
   /**
-   * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner, after a lost
-   * connection came back, at the end of its lease, at once where nothing is in progress. Subscribes first, then marks the
-   * row as waited for and reads it in one step, so no change is missed. Rejects where `signal` aborts or the storage fails.
+   * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner or of an
+   * operator, after a lost connection came back, at the end of its lease, at once where nothing is in progress. Subscribes first, then marks the
+   * row as waited for and reads it in one step, so no change is missed. Rejects with `signal.reason` where that aborts, and where the storage fails.
    */
   waitFor?: ((recordKey: string, signal: AbortSignal) => Promise<void>) | undefined;
 
