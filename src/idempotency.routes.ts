@@ -116,10 +116,12 @@ export class IdempotencyRoutes implements OnModuleInit {
   private findByMark(controller: Controller, wrapper: Handler): Route | undefined {
     const mark = overridesOf(wrapper);
     if (mark === undefined) return undefined;
-    const [wrapped, another] = this.marked.filter(
-      marked => marked.controller === controller && overridesOf(marked.handler) === mark,
+    const ofController = this.marked.filter(marked => marked.controller === controller);
+    const wrapped = new Set(
+      ofController.map(({ handler }) => handler).filter(handler => overridesOf(handler) === mark),
     );
-    const route = another === undefined ? this.routes.get(wrapped?.handler)?.get(controller) : undefined;
+    const [handler] = wrapped;
+    const route = wrapped.size === 1 ? this.routes.get(handler)?.get(controller) : undefined;
     return route ?? this.resolve(controller, wrapper);
   }
 
