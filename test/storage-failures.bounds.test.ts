@@ -67,7 +67,8 @@ it('keeps a key for its ttl, and says so, where neither its outcome nor a hold c
   storage.failWhen(({ method }) =>
     method === 'complete' ? { kind: 'refused', error: new Error('no room') } : undefined,
   );
-  app = await startWork({ storage, work: ({ key }) => ledger.write(key) });
+  const options = { shutdownTimeout: 50 };
+  app = await startWork({ storage, options, work: ({ key }) => ledger.write(key) });
   expect(brief(await ask(app, 'neither'))).toBe('201');
   await eventually('the lease is extended', () => storage.calls.some(({ method }) => method === 'extend'));
 
