@@ -1,15 +1,11 @@
 import { UseInterceptors } from '@nestjs/common';
-import { isHttpHandler, isUnsafe, type Handler } from './idempotency.discovery';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
-import {
-  IDEMPOTENT_CLASS_METADATA,
-  IDEMPOTENT_METADATA,
-  NOT_IDEMPOTENT_METADATA,
-} from './idempotency.metadata';
 import type { IdempotencyRouteOptions } from './idempotency.options';
-import { withoutHttpOptions } from './idempotency.route-checks';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
+import { isHttpHandler, isUnsafe, type Handler } from './routes/discovery';
+import { IDEMPOTENT_CLASS_METADATA, IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './routes/metadata';
+import { withoutHttpOptions } from './routes/route-checks';
 
 /**
  * Protects a handler: a request that is repeated with the same key does its work once and gets the first answer again.

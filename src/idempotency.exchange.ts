@@ -1,13 +1,13 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
 import { of, throwError, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
+import { Attempt, type AttemptHost } from './http/attempt';
 import { captureResponse } from './http/capture';
 import type { HttpRequest } from './http/plan';
 import { whenConnectionCloses } from './http/queued-response';
 import { hasGone, type PlatformResponse } from './http/raw-response';
 import { prepareRefusal } from './http/refusal';
 import { replayedValue, replayOutcome } from './http/replay';
-import { Attempt, type AttemptHost } from './idempotency.attempt';
 import type { Execution } from './idempotency.engine';
 import { LeaseLostError, type IdempotencyError } from './idempotency.errors';
 import { markRequest, markUnderWay } from './idempotency.marks';

@@ -16,14 +16,14 @@ import {
   RequestFunctionError,
   ShuttingDownError,
 } from './idempotency.errors';
-import { isEventHandler } from './idempotency.discovery';
 import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
-import { INTERCEPTOR_METADATA } from './idempotency.metadata';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { isPromise, type MaybePromise } from './maybe-promise';
+import { isEventHandler } from './routes/discovery';
+import { INTERCEPTOR_METADATA } from './routes/metadata';
 import { enterCall, isCallUnderWay } from './value/value-calls';
 import { GRAPHQL_CODEC, MESSAGE_CODEC } from './value/value-codec';
 import { ValuePlanner } from './value/value-plan';

@@ -20,12 +20,12 @@ import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
 import { MadeOnce } from './idempotency.once';
 import type { IdempotencyModuleOptions } from './idempotency.options';
-import { refuseToSeeTwo } from './idempotency.reach';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, functionOr, knownOptions } from './idempotency.validation';
+import { refuseToSeeTwo } from './routes/reach';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 

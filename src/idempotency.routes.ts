@@ -2,7 +2,11 @@ import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { ApplicationConfig, ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
-import { isBoundGlobally, isOverridden, isWrapped, laterInterceptors } from './idempotency.bindings';
+import { IdempotencyConfigurationError } from './idempotency.errors';
+import type { IdempotencyRouteOptions } from './idempotency.options';
+import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
+import { MODULE_SETTINGS } from './idempotency.tokens';
+import { isBoundGlobally, isOverridden, isWrapped, laterInterceptors } from './routes/bindings';
 import {
   handlerOf,
   handlerNames,
@@ -12,11 +16,10 @@ import {
   parametersOf,
   type Controller,
   type Handler,
-} from './idempotency.discovery';
-import { IdempotencyConfigurationError } from './idempotency.errors';
-import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './idempotency.metadata';
-import { documentRoute } from './idempotency.openapi';
-import type { IdempotencyRouteOptions } from './idempotency.options';
+} from './routes/discovery';
+import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
+import { documentRoute } from './routes/openapi';
+import { hostOf, protectorOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
   refuseServerSentEvents,
@@ -24,18 +27,15 @@ import {
   requireValueLevel,
   warningOfUnbound,
   warningsFor,
-} from './idempotency.route-checks';
+} from './routes/route-checks';
 import {
   refuseSharedEvents,
   refuseSharedRoutes,
   routeName,
   type NamedHandler,
   type Served,
-} from './idempotency.route-names';
-import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
-import { hostOf, protectorOf, type NestModule } from './idempotency.reach';
-import { MODULE_SETTINGS } from './idempotency.tokens';
-import { trackHandler } from './idempotency.tracking';
+} from './routes/route-names';
+import { trackHandler } from './routes/tracking';
 
 /** A marked handler, with all that can be known of it before the first request. */
 export interface Route {

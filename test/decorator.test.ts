@@ -33,7 +33,7 @@ import {
   NotIdempotent,
   type Lease,
 } from '../src';
-import { IDEMPOTENT_METADATA } from '../src/idempotency.metadata';
+import { IDEMPOTENT_METADATA } from '../src/routes/metadata';
 import { Wraps } from './fixtures/wraps';
 import { closeAfterEach, PLATFORMS, startProtected } from './support/running-app';
 

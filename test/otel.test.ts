@@ -28,7 +28,7 @@ import {
   StorageUnavailableError,
 } from '../src';
 import { StorageCalls } from '../src/engine/storage-calls';
-import { STORAGE_CHANNEL, timed } from '../src/idempotency.timings';
+import { STORAGE_CHANNEL, timed } from '../src/engine/timings';
 import { IdempotencyTelemetryModule, observeIdempotency } from '../src/otel';
 import { marked, startApp, type TestApp } from './support/apps';
 import { newKey } from './support/apps.replay';

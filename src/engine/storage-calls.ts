@@ -1,11 +1,11 @@
 import { detached } from '../detached';
 import { MAX_TIMER_MS } from '../duration';
 import { StorageUnavailableError } from '../idempotency.errors';
-import { timed, type StorageTiming } from '../idempotency.timings';
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { thrownText } from '../thrown-text';
 import { LinkedSet, type Linked } from './linked-set';
 import { now } from './monotonic';
+import { timed, type StorageTiming } from './timings';
 
 class PendingCall implements Linked<PendingCall> {
   before: PendingCall | undefined;

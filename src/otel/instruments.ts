@@ -1,6 +1,6 @@
 import type { Attributes, Counter, Histogram, Meter, UpDownCounter } from '@opentelemetry/api';
+import type { StorageTiming } from '../engine/timings';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
-import type { StorageTiming } from '../idempotency.timings';
 
 /** Bounds of the histograms, in seconds: from a storage in the same process to a handler that takes a minute. */
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];

@@ -1,7 +1,7 @@
 import { metrics, trace, type Attributes, type MeterProvider } from '@opentelemetry/api';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { STORAGE_CHANNEL, type StorageTiming } from '../engine/timings';
 import { IDEMPOTENCY_CHANNEL, type IdempotencyEvent } from '../idempotency.events';
-import { STORAGE_CHANNEL, type StorageTiming } from '../idempotency.timings';
 import { boolean, knownOptions } from '../idempotency.validation';
 import { Instruments } from './instruments';
 

@@ -1,9 +1,9 @@
 import { RequestMethod, type INestApplicationContext } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
-import { handlerNames, handlerOf, isUnsafe, overridesOf, type Controller } from '../idempotency.discovery';
-import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../idempotency.metadata';
-import { routeName, type Served } from '../idempotency.route-names';
 import { failure } from '../idempotency.validation';
+import { handlerNames, handlerOf, isUnsafe, overridesOf, type Controller } from '../routes/discovery';
+import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../routes/metadata';
+import { routeName, type Served } from '../routes/route-names';
 
 export interface CoverageOptions {
   /** Routes that need no decision, as the message names them (`POST /login`), or patterns of such names. */

@@ -1,6 +1,6 @@
 import { ModuleRef, type ModulesContainer } from '@nestjs/core';
-import { IdempotencyConfigurationError } from './idempotency.errors';
-import { MODULE_SETTINGS } from './idempotency.tokens';
+import { IdempotencyConfigurationError } from '../idempotency.errors';
+import { MODULE_SETTINGS } from '../idempotency.tokens';
 
 /** A module as Nest has built it. */
 export type NestModule = NonNullable<ReturnType<ModulesContainer['get']>>;

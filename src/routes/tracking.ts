@@ -1,6 +1,6 @@
 import { Req } from '@nestjs/common';
-import { ownerOf, parametersOf } from './idempotency.discovery';
-import { markOf } from './idempotency.marks';
+import { markOf } from '../idempotency.marks';
+import { ownerOf, parametersOf } from './discovery';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
 

@@ -1,6 +1,6 @@
 import type { ApplicationConfig } from '@nestjs/core';
-import type { Controller, Handler } from './idempotency.discovery';
-import { INTERCEPTOR_METADATA, NEST_METADATA } from './idempotency.metadata';
+import type { Controller, Handler } from './discovery';
+import { INTERCEPTOR_METADATA, NEST_METADATA } from './metadata';
 
 /** Classes of those that stand on the class or the handler itself, the outermost first. */
 export function interceptorsOf(target: Controller | Handler): unknown[] {

@@ -1,6 +1,6 @@
 import { RequestMethod } from '@nestjs/common';
-import { IDEMPOTENT_METADATA, NEST_METADATA } from './idempotency.metadata';
-import type { IdempotencyRouteOptions } from './idempotency.options';
+import type { IdempotencyRouteOptions } from '../idempotency.options';
+import { IDEMPOTENT_METADATA, NEST_METADATA } from './metadata';
 
 /** A controller, gateway or resolver class. */
 export interface Controller {

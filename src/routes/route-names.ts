@@ -1,9 +1,9 @@
 import { RequestMethod, VersioningType, type VersioningOptions } from '@nestjs/common';
 import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { isDeepStrictEqual } from 'node:util';
-import { isEventHandler, isHttpHandler, type Controller, type Handler } from './idempotency.discovery';
-import { IdempotencyConfigurationError } from './idempotency.errors';
-import { NEST_METADATA } from './idempotency.metadata';
+import { IdempotencyConfigurationError } from '../idempotency.errors';
+import { isEventHandler, isHttpHandler, type Controller, type Handler } from './discovery';
+import { NEST_METADATA } from './metadata';
 
 /** The application, whose `RouterModule` and versioning put something before the path of a controller. */
 export interface Served {

@@ -1,11 +1,9 @@
 import type { ApplicationConfig } from '@nestjs/core';
-import {
-  actingWithin,
-  interceptorsOf,
-  isOurs,
-  isUploadInterceptor,
-  laterInterceptors,
-} from './idempotency.bindings';
+import { IdempotencyConfigurationError } from '../idempotency.errors';
+import { injectsLease } from '../idempotency.lease';
+import type { IdempotencyRouteOptions } from '../idempotency.options';
+import type { RouteSettings } from '../idempotency.settings';
+import { actingWithin, interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './bindings';
 import {
   handlerOf,
   isHttpHandler,
@@ -15,17 +13,13 @@ import {
   parametersOf,
   type Controller,
   type Handler,
-} from './idempotency.discovery';
-import { IdempotencyConfigurationError } from './idempotency.errors';
-import { injectsLease } from './idempotency.lease';
+} from './discovery';
 import {
   IDEMPOTENT_CLASS_METADATA,
   IDEMPOTENT_METADATA,
   NEST_METADATA,
   NOT_IDEMPOTENT_METADATA,
-} from './idempotency.metadata';
-import type { IdempotencyRouteOptions } from './idempotency.options';
-import type { RouteSettings } from './idempotency.settings';
+} from './metadata';
 
 /** Refuses a marked handler of HTTP that cannot be protected. */
 export function refuseServerSentEvents(at: string, handler: Handler): void {

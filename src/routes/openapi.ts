@@ -1,7 +1,7 @@
 import { RequestMethod } from '@nestjs/common';
-import type { Controller, Handler } from './idempotency.discovery';
-import { NEST_METADATA } from './idempotency.metadata';
-import type { ModuleSettings, RouteSettings } from './idempotency.settings';
+import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
+import type { Controller, Handler } from './discovery';
+import { NEST_METADATA } from './metadata';
 
 /**
  * Metadata keys of `@nestjs/swagger`, the same strings in all its versions for NestJS 10 to 12. Writing the metadata instead

@@ -1,5 +1,5 @@
 import { inspect } from 'node:util';
-import type { Claim } from './engine/claim';
+import type { Claim } from '../engine/claim';
 import {
   decide,
   decideWithoutAnswer,
@@ -12,12 +12,12 @@ import {
   type Ending,
   type HandlerEnd,
   type HandlerState,
-} from './engine/settlement';
-import type { Capture, CaptureListener } from './http/capture/answer';
-import { isObservable, observed, type HandlerOver } from './idempotency.observed';
-import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from './idempotency.errors';
-import { leaveUnderWay, markRequest, type RequestMark } from './idempotency.marks';
-import { isPromise, type MaybePromise } from './maybe-promise';
+} from '../engine/settlement';
+import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from '../idempotency.errors';
+import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.marks';
+import { isPromise, type MaybePromise } from '../maybe-promise';
+import type { Capture, CaptureListener } from './capture/answer';
+import { isObservable, observed, type HandlerOver } from './observed';
 import { statusesOf } from './thrown-status';
 
 /** What an attempt needs of its route and platform. */

@@ -1,6 +1,6 @@
 import { channel } from 'node:diagnostics_channel';
-import { isPromise, type MaybePromise } from './maybe-promise';
-import type { IdempotencyStorage } from './storage/storage';
+import { isPromise, type MaybePromise } from '../maybe-promise';
+import type { IdempotencyStorage } from '../storage/storage';
 
 /** How long one call of a storage took. */
 export interface StorageTiming {
