@@ -175,7 +175,11 @@ class Player {
     await world.until(end);
     await this.lookForStuckKeys();
     await this.probe();
-    for (const { engine } of this.nodes) engine.heartbeat.close();
+    for (const { engine } of this.nodes) {
+      engine.heartbeat.close();
+      // Of a crashed process: what it cannot store it would try again for the whole ttl.
+      engine.unstored.close();
+    }
   }
 
   private take(step: Step): void {

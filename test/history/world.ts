@@ -55,7 +55,8 @@ export class RealWorld implements World {
   }
 
   after(ms: number, owner: Owner, action: () => void): void {
-    setTimeout(() => owner.run(action), ms);
+    // What is late at the end of a play is nobody's: only `until` keeps the process alive.
+    setTimeout(() => owner.run(action), ms).unref();
   }
 
   resume(owner: Owner): void {
