@@ -7,6 +7,18 @@ const typed = {
   },
 };
 
+/** Folders of src. A layer imports from those behind it, and from no entry (docs/how-it-works.md, "In the source"). */
+const ENTRIES = ['testing', 'otel', 'cli'];
+const LAYERS = ['routes', 'value', 'http', 'engine', 'storage'];
+
+const downwards = LAYERS.map((layer, index) => {
+  const patterns = [...ENTRIES, ...LAYERS.slice(0, index)].map(above => ({
+    regex: `^(\\.\\./)+${above}/`,
+    message: `src/${layer} lies below src/${above}.`,
+  }));
+  return { files: [`src/${layer}/**/*.ts`], rules: { 'no-restricted-imports': ['error', { patterns }] } };
+});
+
 export default tseslint.config(
   {
     ignores: [
@@ -37,6 +49,7 @@ export default tseslint.config(
       'prefer-const': 'error',
     },
   },
+  ...downwards,
   { files: ['src/**/*.ts'], rules: { 'max-lines': ['error', 350], 'max-lines-per-function': ['error', 60] } },
   {
     files: ['test/**/*.ts', 'bench/**/*.ts', 'docs/**/*.ts'],
