@@ -16,12 +16,14 @@ import {
   parametersOf,
   type Controller,
   type Handler,
+  type MarkedHandler,
 } from './routes/discovery';
 import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
 import { documentRoute } from './routes/openapi';
 import { hostOf, protectorOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
+  refuseReplaced,
   refuseServerSentEvents,
   refuseToRely,
   requireValueLevel,
@@ -60,7 +62,7 @@ export interface Route {
 export class IdempotencyRoutes implements OnModuleInit {
   private readonly logger = new Logger('Idempotency');
   private readonly served: Served;
-  private readonly marked: Omit<NamedHandler, 'routeName'>[] = [];
+  private readonly marked: MarkedHandler[] = [];
   /** By handler, then by controller. */
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
   /**
@@ -97,6 +99,7 @@ export class IdempotencyRoutes implements OnModuleInit {
    */
   onModuleInit(): void {
     for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
+    if (this.settings.enabled) refuseReplaced(this.marked, this.served.modules);
     this.warn();
     const named = this.withKeyFunction();
     refuseSharedEvents(named);

@@ -23,6 +23,7 @@ import {
   Idempotent,
   NotIdempotent,
   type IdempotencyEvent,
+  type IdempotencyModuleOptions,
 } from '../src';
 import { IdempotencyRoutes } from '../src/idempotency.routes';
 import { wrapLate } from './fixtures/wraps';
@@ -344,6 +345,53 @@ it('A handler that something replaces after it was wrapped is warned of at the s
   warn.mockRestore();
   await app.close();
   expect(warnings).toEqual([expect.stringContaining('ReplacedController.pay was replaced after')]);
+});
+
+describe('A handler that its instance replaces', () => {
+  const marked = (value: (pay: () => object) => () => object) => {
+    @Controller()
+    class OwnController {
+      constructor() {
+        this.pay = value(this.pay);
+      }
+
+      @Post('own')
+      @Idempotent()
+      pay(): object {
+        return {};
+      }
+    }
+    return OwnController;
+  };
+  const started = closeAfterEach();
+  const start = (controller: Type, options: IdempotencyModuleOptions = {}) =>
+    started(startProtected({ controllers: [controller] }, options));
+  const bound = marked(pay => pay.bind(undefined));
+
+  it('keeps the application from starting', async () => {
+    await expect(start(bound)).rejects.toThrow(
+      /^OwnController\.pay is marked with `@Idempotent\(\)`, but an instance .* `this\.pay = this\.pay\.bind\(this\)`/,
+    );
+  });
+
+  it('is no concern where nothing is protected', async () => {
+    const app = await start(bound, { enabled: false });
+    expect((await app.post('/own')).status).toBe(201);
+  });
+
+  it('stays protected where the wrapper has its metadata', async () => {
+    const app = await start(
+      marked(pay => {
+        const wrapper = pay.bind(undefined);
+        for (const key of Reflect.getMetadataKeys(pay) as string[]) {
+          Reflect.defineMetadata(key, Reflect.getMetadata(key, pay), wrapper);
+        }
+        return wrapper;
+      }),
+    );
+    expect((await app.post('/own', 'k')).replayed).toBe(false);
+    expect((await app.post('/own', 'k')).replayed).toBe(true);
+  });
 });
 
 describe('IdempotencyInterceptor as APP_INTERCEPTOR', () => {

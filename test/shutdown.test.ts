@@ -1,6 +1,7 @@
 import { Module, type INestApplicationContext, type OnApplicationShutdown } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Transport, type MicroserviceOptions } from '@nestjs/microservices';
+import type { FastifyInstance } from 'fastify';
 import { IdempotencyModule, IdempotencyService, MemoryStorage } from '../src';
 import { FaultyStorage } from '../src/testing';
 import { Gate } from './fixtures/gate';
@@ -65,6 +66,50 @@ it('An application that ends tries again to store an outcome until the storage i
   isAway = false;
   await closed;
   expect(app.events.map(({ name }) => name)).toEqual(['claimed', 'storage-error', 'completed']);
+});
+
+it('An application of which a plugin fails to close stores what is not stored yet all the same', async () => {
+  const storage = new FaultyStorage(new MemoryStorage());
+  let isAway = true;
+  storage.failWhen(({ method }) => (isAway && method === 'complete' ? { kind: 'refused' } : undefined));
+  const app = await startWork({
+    platform: 'fastify',
+    storage,
+    options: { storageTimeout: '20s', lease: '60s' },
+    work: () => 'done',
+    prepare: nest => {
+      const fastify = nest.getHttpAdapter().getInstance() as FastifyInstance;
+      fastify.addHook('onClose', () => Promise.reject(new Error('the plugin failed')));
+    },
+  });
+  expect(brief(await ask(app, 'away'))).toBe('201');
+  isAway = false;
+  await expect(app.close()).rejects.toThrow('the plugin failed');
+  expect(app.events.map(({ name }) => name)).toEqual(['claimed', 'storage-error', 'completed']);
+});
+
+describe('Under fake timers', () => {
+  afterEach(() => jest.useRealTimers());
+
+  it('an application closes', async () => {
+    const app = await startWork({ storage: new MemoryStorage(), work: () => 'done' });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'queueMicrotask'] });
+    await app.close();
+  });
+
+  it('it waits for its runs', async () => {
+    const gate = new Gate();
+    const app = await startWork({ storage: new MemoryStorage(), work: () => gate.pass() });
+    const run = ask(app, 'under way');
+    await gate.reached();
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'queueMicrotask'] });
+    const closed = app.close();
+    gate.open();
+    await closed;
+    jest.useRealTimers();
+    await run;
+    expect(app.events.map(({ name }) => name)).toEqual(['claimed', 'completed']);
+  });
 });
 
 describe('A process without an HTTP server that ends', () => {

@@ -1,4 +1,5 @@
 import { ShuttingDownError } from '../idempotency.errors';
+import { realSetImmediate, realSetTimeout } from '../real-timers';
 import type { EngineParts } from './engine-parts';
 import { now } from './monotonic';
 
@@ -25,7 +26,7 @@ export class Shutdown {
   async stopWaiting(): Promise<void> {
     this.hasBegun = true;
     this.parts.waiting.close(new ShuttingDownError());
-    await new Promise(setImmediate);
+    await new Promise(realSetImmediate);
   }
 
   /** Waits for running handlers and stores what is not stored yet; again, where more has begun. At most `shutdownTimeout` in all. */
@@ -45,7 +46,7 @@ export class Shutdown {
       if (now() >= giveUpAt) heartbeat.giveUp();
       if (unstored.isNeeded) await unstored.flush();
       if (heartbeat.size > 0 || unstored.isNeeded)
-        await new Promise(resolve => setTimeout(resolve, INTERVAL_MS));
+        await new Promise(resolve => realSetTimeout(resolve, INTERVAL_MS));
     }
     // Once: a claim that is to be freed, if it was ever made, ends with its lease if not now.
     if (unstored.size > 0 && !this.hasTriedReleases && now() < deadline) await unstored.flush();

@@ -16,6 +16,7 @@ import {
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from '../idempotency.errors';
 import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.marks';
 import { isPromise, type MaybePromise } from '../maybe-promise';
+import { realSetImmediate } from '../real-timers';
 import type { Capture, CaptureListener } from './capture/answer';
 import { isObservable, observed, type HandlerOver } from './observed';
 import { statusesOf } from './thrown-status';
@@ -89,7 +90,7 @@ export class Attempt implements CaptureListener, RequestMark {
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
     let isSubscribed = false;
     // Where the answer was given already, or the client has gone, maybe nobody is left who would subscribe.
-    if (this.early !== undefined || this.isCut) setImmediate(() => isSubscribed || over('abandoned'));
+    if (this.early !== undefined || this.isCut) realSetImmediate(() => isSubscribed || over('abandoned'));
     return observed(value, { begin: () => (isSubscribed = true), over });
   }
 
@@ -180,7 +181,7 @@ export class Attempt implements CaptureListener, RequestMark {
       const { state } = this.end;
       void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
     };
-    if (final) setImmediate(settle);
+    if (final) realSetImmediate(settle);
     else this.claim.giveUpLater(settle);
   }
 }

@@ -8,7 +8,7 @@ export function hasServer(adapter: ClosingAdapter | undefined): adapter is Closi
 }
 
 /**
- * Calls back once the server has closed, and lets Nest wait for it. Nest's own hook of that moment, `onApplicationShutdown()`,
+ * Calls back once the server has closed, also where a plugin of it failed to, and lets Nest wait for it. Nest's own hook of that moment, `onApplicationShutdown()`,
  * comes last to a global module: after those of applications, in which they close their Redis clients.
  */
 export function whenServerHasClosed(
@@ -18,7 +18,10 @@ export function whenServerHasClosed(
   if (!hasServer(adapter)) return;
   const close = adapter.close.bind(adapter);
   adapter.close = async () => {
-    await close();
-    await callback();
+    try {
+      await close();
+    } finally {
+      await callback();
+    }
   };
 }

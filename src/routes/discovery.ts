@@ -10,6 +10,13 @@ export interface Controller {
 
 export type Handler = (...args: never[]) => unknown;
 
+export interface MarkedHandler {
+  readonly controller: Controller;
+  readonly handler: Handler;
+  /** Of the method; that of the function is another one where a decorator has wrapped it. */
+  readonly name: string;
+}
+
 /** What `@Idempotent()` set on a handler, or `undefined` where it is not marked. */
 export function overridesOf(handler: Handler): IdempotencyRouteOptions | undefined {
   return Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;

@@ -1,4 +1,4 @@
-import type { ApplicationConfig } from '@nestjs/core';
+import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { injectsLease } from '../idempotency.lease';
 import type { IdempotencyRouteOptions } from '../idempotency.options';
@@ -13,6 +13,7 @@ import {
   parametersOf,
   type Controller,
   type Handler,
+  type MarkedHandler,
 } from './discovery';
 import {
   IDEMPOTENT_CLASS_METADATA,
@@ -30,11 +31,7 @@ export function refuseServerSentEvents(at: string, handler: Handler): void {
 }
 
 /** A marked handler of HTTP, once all interceptors of the application are bound. */
-export interface BoundHandler {
-  readonly controller: Controller;
-  readonly handler: Handler;
-  /** Of the method. */
-  readonly name: string;
+export interface BoundHandler extends MarkedHandler {
   readonly config: ApplicationConfig;
   /** Whether the library compares the body by itself, and so has to read it. */
   readonly readsBody: boolean;
@@ -70,6 +67,30 @@ function unbound(at: string, isInherited: boolean): string {
   return isInherited
     ? `${at} is inherited, and so not protected by the \`@Idempotent()\` of the class. Mark it where it is declared: with \`@Idempotent()\`, or with \`@NotIdempotent('reason')\`.`
     : `${at} was added after \`@Idempotent()\` had marked the class, and so is not protected. Place \`@Idempotent()\` above the decorator that adds it.`;
+}
+
+/**
+ * Refuses a handler that an instance replaces, as `this.pay = this.pay.bind(this)` does in its constructor: Nest takes handlers from
+ * instances, and their interceptors and guards from the function that it finds there. A request-scoped one has no instance yet.
+ */
+export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
+  const instances = [...modules.values()]
+    .flatMap(({ controllers, providers }) => [...controllers.values(), ...providers.values()])
+    .map(({ metatype, instance }) => ({ metatype: metatype as unknown, instance: instance as unknown }));
+  for (const { controller, handler, name } of marked) {
+    for (const { metatype, instance } of instances) {
+      if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;
+      const own: unknown = Object.getOwnPropertyDescriptor(instance, name)?.value;
+      if (typeof own !== 'function' || own === handler || overridesOf(own as Handler) !== undefined) continue;
+      throw replacedByInstance(`${controller.name}.${name}`, name);
+    }
+  }
+}
+
+function replacedByInstance(at: string, name: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\`, but an instance of the class replaces the method, as \`this.${name} = this.${name}.bind(this)\` does, so it would run unprotected, and without its guards. Remove the assignment: Nest calls handlers on their instance anyway.`,
+  );
 }
 
 /** Whether `@Idempotent()` stood on this very method before another decorator replaced it. */

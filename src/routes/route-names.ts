@@ -2,7 +2,13 @@ import { RequestMethod, VersioningType, type VersioningOptions } from '@nestjs/c
 import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { isDeepStrictEqual } from 'node:util';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
-import { isEventHandler, isHttpHandler, type Controller, type Handler } from './discovery';
+import {
+  isEventHandler,
+  isHttpHandler,
+  type Controller,
+  type Handler,
+  type MarkedHandler,
+} from './discovery';
 import { NEST_METADATA } from './metadata';
 
 /** The application, whose `RouterModule` and versioning put something before the path of a controller. */
@@ -31,11 +37,7 @@ export function routeName(controller: Controller, handler: Handler, name: string
 }
 
 /** A marked handler with a `key` function, whose records are kept under its name. */
-export interface NamedHandler {
-  readonly controller: Controller;
-  readonly handler: Handler;
-  /** Of the method. */
-  readonly name: string;
+export interface NamedHandler extends MarkedHandler {
   readonly routeName: string;
 }
 

@@ -1,8 +1,5 @@
 import type { Writable } from 'node:stream';
-import { setImmediate } from 'node:timers';
-
-/** Node's own, taken when the module is loaded: the fake timers of a test must not keep commands from leaving. */
-const atEndOfTurn = setImmediate;
+import { realSetImmediate } from '../real-timers';
 
 /** What ioredis shows of a connection, although it documents neither. Where one is missing, every command leaves by itself. */
 export interface SharedConnection {
@@ -19,5 +16,5 @@ export interface SharedConnection {
 export function shareWrite({ stream, commandQueue }: SharedConnection): void {
   if (!stream || !commandQueue?.length || stream.writableCorked > 0) return;
   stream.cork();
-  atEndOfTurn(() => stream.uncork());
+  realSetImmediate(() => stream.uncork());
 }
