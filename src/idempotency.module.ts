@@ -19,7 +19,7 @@ import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
 import { MadeOnce } from './idempotency.once';
-import type { IdempotencyModuleOptions } from './idempotency.options';
+import type { IdempotencyFactoryOptions } from './idempotency.options';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
@@ -29,7 +29,7 @@ import { refuseToSeeTwo } from './routes/reach';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 
-const builder = new ConfigurableModuleBuilder<Omit<IdempotencyModuleOptions, 'isGlobal'>>()
+const builder = new ConfigurableModuleBuilder<IdempotencyFactoryOptions>()
   .setClassMethodName('forRoot')
   .setFactoryMethodName('createIdempotencyOptions')
   .setExtras<{ isGlobal?: boolean | undefined }>({ isGlobal: true }, (definition, { isGlobal }) => ({
@@ -56,7 +56,7 @@ const ASYNC_OPTIONS = [
     {
       provide: MODULE_SETTINGS,
       inject: [MODULE_OPTIONS_TOKEN],
-      useFactory: (options: IdempotencyModuleOptions) => resolveModuleSettings(options),
+      useFactory: (options: IdempotencyFactoryOptions) => resolveModuleSettings(options),
     },
     {
       provide: IdempotencyEngine,
@@ -186,11 +186,14 @@ function withCheckedFactory(provider: Provider): Provider {
 
 function storageOf({ storage, enabled }: ModuleSettings): IdempotencyStorage {
   if (storage !== undefined) return storage;
-  if (process.env.NODE_ENV === 'production' && enabled) {
+  if (!enabled) return new MemoryStorage();
+  if (process.env.NODE_ENV === 'production') {
     throw new IdempotencyConfigurationError(
       'Expected `storage` to be set in production, got nothing: the default MemoryStorage is lost with the process and unknown to other instances. Use RedisStorage, or pass new MemoryStorage() where one process really serves everything.',
     );
   }
-  new Logger('Idempotency').log('Records are kept in this process only (MemoryStorage).');
+  new Logger('Idempotency').log(
+    'Records are kept in this process only (MemoryStorage). With NODE_ENV=production the application would not start without a `storage`.',
+  );
   return new MemoryStorage();
 }

@@ -103,9 +103,12 @@ export interface IdempotencyModuleOptions extends IdempotencyRouteOptions {
   isGlobal?: boolean | undefined;
 }
 
+/** What a factory of `forRootAsync()` returns. `isGlobal` stands beside the factory. */
+export type IdempotencyFactoryOptions = Omit<IdempotencyModuleOptions, 'isGlobal'>;
+
 /** What `useClass` and `useExisting` of `forRootAsync()` must provide. */
 export interface IdempotencyOptionsFactory {
-  createIdempotencyOptions(): IdempotencyModuleOptions | Promise<IdempotencyModuleOptions>;
+  createIdempotencyOptions(): IdempotencyFactoryOptions | Promise<IdempotencyFactoryOptions>;
 }
 
 /** The default of every option that has one. */
@@ -130,5 +133,4 @@ export const DEFAULTS = Object.freeze({
   maxResponseBytes: 1_048_576,
   errorFormat: 'problem',
   enabled: true,
-  isGlobal: true,
-}) satisfies IdempotencyModuleOptions;
+}) satisfies IdempotencyFactoryOptions;

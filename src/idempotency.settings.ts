@@ -2,11 +2,12 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import { durationMs } from './duration';
 import { isNeverStored } from './http/headers';
 import { compileKeyFormat, type KeyRules } from './http/key';
+import { sealingKeys, type SealingKey } from './idempotency.encryption';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyListener } from './idempotency.events';
 import {
   DEFAULTS,
-  type EncryptionKey,
+  type IdempotencyFactoryOptions,
   type IdempotencyModuleOptions,
   type IdempotencyRouteOptions,
   type RequestFunction,
@@ -35,12 +36,6 @@ export interface RouteSettings {
   /** Lower-case names to store, or `undefined` for what changed. */
   readonly replayHeaders: ReadonlySet<string> | undefined;
   readonly maxResponseBytes: number;
-}
-
-/** An encryption key, ready for use. */
-export interface SealingKey {
-  readonly id: string;
-  readonly key: KeyObject;
 }
 
 /** The module's options: validated and complete, less what a route can override. */
@@ -97,7 +92,7 @@ const MODULE_OPTIONS = [
   'encryption',
   'onEvent',
   'enabled',
-] as const satisfies readonly (keyof IdempotencyModuleOptions)[];
+] as const satisfies readonly (keyof IdempotencyFactoryOptions)[];
 
 /** Validates a route's overrides by themselves, when its decorator is evaluated. */
 export function validateRouteOptions(options: IdempotencyRouteOptions): void {
@@ -106,7 +101,8 @@ export function validateRouteOptions(options: IdempotencyRouteOptions): void {
 }
 
 /** Validates and completes the module's options. Throws an `IdempotencyConfigurationError` that names the option. */
-export function resolveModuleSettings(options: IdempotencyModuleOptions): ModuleSettings {
+export function resolveModuleSettings(options: IdempotencyFactoryOptions): ModuleSettings {
+  refuseIsGlobal(options);
   expected.knownOptions(options, MODULE_OPTIONS);
   checkRouteOptions(options);
   checkModuleOptions(options);
@@ -162,16 +158,24 @@ export function resolveRouteSettings(
 
 type Complete<T> = T & Required<Pick<T, Extract<keyof T, keyof typeof DEFAULTS>>>;
 
-function withDefaults(options: IdempotencyModuleOptions): Complete<IdempotencyModuleOptions> {
+function withDefaults(options: IdempotencyFactoryOptions): Complete<IdempotencyFactoryOptions> {
   return { ...DEFAULTS, ...definedOptions(options) };
 }
 
-/** An option that is `undefined` counts as not given, so that `ttl: process.env.TTL` can be left unset. */
+/** An option that is `undefined` counts as not given, so that one from the environment can be left unset. */
 export function definedOptions<T extends object>(options: T): Partial<T> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
-function pick(options: IdempotencyModuleOptions): IdempotencyRouteOptions {
+/** Nest takes it out of the options of forRoot(). What a factory returns comes too late for it. */
+function refuseIsGlobal(options: IdempotencyModuleOptions | undefined): void {
+  if (options?.isGlobal === undefined) return;
+  throw new IdempotencyConfigurationError(
+    'Expected `isGlobal` to stand beside the factory in forRootAsync(), got it in what the factory returns. Move it there.',
+  );
+}
+
+function pick(options: IdempotencyFactoryOptions): IdempotencyRouteOptions {
   return Object.fromEntries(
     ROUTE_OPTIONS.filter(name => options[name] !== undefined).map(name => [name, options[name]]),
   );
@@ -200,7 +204,7 @@ function checkRouteOptions(options: IdempotencyRouteOptions): void {
   checkReplayHeaders(options.replayHeaders);
 }
 
-function checkModuleOptions(options: IdempotencyModuleOptions): void {
+function checkModuleOptions(options: IdempotencyFactoryOptions): void {
   expected.storage('storage', options.storage);
   expected.namespace('namespace', options.namespace);
   expected.headerName('headerName', options.headerName);
@@ -241,62 +245,4 @@ function checkLease(settings: RouteSettings, storageTimeoutMs: number): void {
       `${settings.maxLeaseMs} ms`,
     );
   }
-}
-
-function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): SealingKey[] {
-  if (encryption === undefined) return [];
-  if (typeof encryption !== 'object' || encryption === null || Array.isArray(encryption)) {
-    const got = new expected.Shown(sizeOf(encryption));
-    throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
-  }
-  expected.knownOptions(encryption, ['keys', 'acceptUnsealed'], 'encryption');
-  expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
-  if (!Array.isArray(encryption.keys) || encryption.keys.length === 0) {
-    const got = new expected.Shown(sizeOf(encryption.keys));
-    throw expected.failure('encryption.keys', 'an array of at least one key', got);
-  }
-  const ids = new Set<string>();
-  return encryption.keys.map((entry: Partial<EncryptionKey> | null, index) => {
-    const at = `encryption.keys[${index}]`;
-    const id = newKeyId(at, entry?.id, ids);
-    ids.add(id);
-    return { id, key: createSecretKey(aes256Key(at, entry?.key)) };
-  });
-}
-
-/** Where id and key are mixed up, the id is the key: the message tells neither. */
-function newKeyId(at: string, id: unknown, others: ReadonlySet<string>): string {
-  const isId = typeof id === 'string' && /^[!-~]{1,64}$/.test(id);
-  if (isId && !others.has(id)) return id;
-  throw expected.failure(
-    at,
-    'a key with an `id` of its own, of 1 to 64 printable characters',
-    new expected.Shown(isId ? 'the `id` of another one' : `${sizeOf(id)} as its \`id\``),
-  );
-}
-
-function aes256Key(at: string, key: unknown): Uint8Array {
-  const bytes = typeof key === 'string' ? decodeKey(key) : key;
-  if (!(bytes instanceof Uint8Array) || bytes.length !== 32) {
-    throw new IdempotencyConfigurationError(
-      `Expected the \`key\` of \`${at}\` to be 32 bytes, or their base64 or hex text, got ${sizeOf(key)}. Make one with: openssl rand -base64 32`,
-    );
-  }
-  return bytes;
-}
-
-/** What came may be a key, if in the wrong place, which must not reach a log. */
-function sizeOf(value: unknown): string {
-  if (typeof value === 'string')
-    return value === '' ? 'an empty text' : `a text of ${value.length} characters`;
-  if (value instanceof Uint8Array) return `${value.length} bytes`;
-  if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
-  if (value === undefined) return 'nothing';
-  return value === null ? 'null' : `a value of type ${typeof value}`;
-}
-
-/** Strict: Node's decoder skips what it does not know, so a mangled text could pass for a weaker key. */
-function decodeKey(text: string): Uint8Array | undefined {
-  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
-  return /^[\w+/-]{43}=?$/.test(text) ? Buffer.from(text, 'base64') : undefined;
 }

@@ -15,6 +15,7 @@ export type {
   EncryptionKey,
   EncryptionOptions,
   FinishedRun,
+  IdempotencyFactoryOptions,
   IdempotencyModuleOptions,
   IdempotencyOptionsFactory,
   IdempotencyRequest,

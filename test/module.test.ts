@@ -10,6 +10,7 @@ import {
 import { APP_INTERCEPTOR, REQUEST, RouterModule } from '@nestjs/core';
 import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
 import {
+  DEFAULTS,
   Idempotent,
   IdempotencyConfigurationError,
   IdempotencyInterceptor,
@@ -131,6 +132,16 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
     it('validates what the factory gives', async () => {
       const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ttl: -1 }) });
       await expect(startWith(module)).rejects.toThrow('Expected `ttl` to be');
+    });
+
+    it('takes `isGlobal` beside the factory alone', async () => {
+      const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ...DEFAULTS, isGlobal: false }) });
+      await expect(startWith(module)).rejects.toThrow('`isGlobal` to stand beside the factory');
+    });
+
+    it('takes the exported defaults', async () => {
+      const module = IdempotencyModule.forRootAsync({ useFactory: () => ({ ...DEFAULTS, scope: false }) });
+      expect((await startWith(module)).port).toBeGreaterThan(0);
     });
 
     it('passes on what the factory throws', async () => {

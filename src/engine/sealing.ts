@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { bufferOf } from '../bytes';
 import { RecordUnreadableError } from '../idempotency.errors';
-import type { SealingKey } from '../idempotency.settings';
+import type { SealingKey } from '../idempotency.encryption';
 import { RECORD_FORMAT, type CompletedRecord, type Outcome, type OutcomeHeader } from '../storage/storage';
 
 const NONCE_BYTES = 12;
