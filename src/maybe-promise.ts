@@ -7,9 +7,7 @@ export function isPromise<T>(value: MaybePromise<T>): value is Promise<T> {
 
 /**
  * `promise.then(next)`, and the same at once for what is no promise: where nothing has to be waited for, a request goes from
- * the key to the last byte without a turn of the microtask queue. Every `await` on that way costs it 0.3 µs, in the first
- * thousand requests of a process 2 µs. Where every first request comes by, the same is written out, for there the closure and its
- * call, 0.4 µs each, would count as well.
+ * the key to the last byte without a turn of the microtask queue, which each `await` on that way would cost.
  */
 export function after<T, N>(value: MaybePromise<T>, next: (value: T) => MaybePromise<N>): MaybePromise<N> {
   return isPromise(value) ? value.then(next) : next(value);
@@ -27,4 +25,19 @@ export function recover<T, F>(
     return failed(error);
   }
   return isPromise(value) ? Promise.resolve(value).catch(failed) : value;
+}
+
+/** `promise.then(next, failed)` in the same way: what `call` throws goes to `failed`, what `next` throws does not. */
+export function chain<T, N>(
+  call: () => MaybePromise<T>,
+  next: (value: T) => MaybePromise<N>,
+  failed: (error: unknown) => MaybePromise<N>,
+): MaybePromise<N> {
+  let value: MaybePromise<T>;
+  try {
+    value = call();
+  } catch (error) {
+    return failed(error);
+  }
+  return isPromise(value) ? value.then(next, failed) : next(value);
 }

@@ -2,7 +2,7 @@ import { inspect } from 'node:util';
 import { MAX_TIMER_MS } from '../duration';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
-import { isPromise, type MaybePromise } from '../maybe-promise';
+import { chain, isPromise, type MaybePromise } from '../maybe-promise';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
@@ -239,18 +239,11 @@ export class Claim implements Beating {
 
   private write(completion: Completion, status: number | undefined): MaybePromise<void> {
     this.completeTurn = this.parts.waiting.nextTurn();
-    let stored: MaybePromise<boolean>;
-    try {
-      stored = this.record.complete(completion);
-    } catch (error) {
-      return this.notStored(error, completion, status);
-    }
-    return isPromise(stored)
-      ? stored.then(
-          isStored => this.stored(isStored, completion, status),
-          error => this.notStored(error, completion, status),
-        )
-      : this.stored(stored, completion, status);
+    return chain<boolean, void>(
+      () => this.record.complete(completion),
+      isStored => this.stored(isStored, completion, status),
+      error => this.notStored(error, completion, status),
+    );
   }
 
   private notStored(error: unknown, completion: Completion, status: number | undefined): MaybePromise<void> {
