@@ -3,7 +3,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
-import { isHttpHandler, isUnsafe, type Handler } from './routes/discovery';
+import { isHttpHandler, isUnsafe, type Controller, type Handler } from './routes/discovery';
 import { IDEMPOTENT_CLASS_METADATA, IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './routes/metadata';
 import { withoutHttpOptions } from './routes/route-checks';
 
@@ -20,7 +20,7 @@ import { withoutHttpOptions } from './routes/route-checks';
 export function Idempotent(overrides: IdempotencyRouteOptions = {}): MethodDecorator & ClassDecorator {
   validateRouteOptions(overrides);
   return (target: object, name?: string | symbol, descriptor?: PropertyDescriptor) => {
-    if (name === undefined) bindClass(target as ControllerClass, overrides);
+    if (name === undefined) bindClass(target as Controller, overrides);
     else
       bindHandler(
         target,
@@ -46,11 +46,6 @@ export function NotIdempotent(reason: string): MethodDecorator {
     const { value } = methodOf('@NotIdempotent()', 'a method', name, descriptor);
     Reflect.defineMetadata(NOT_IDEMPOTENT_METADATA, reason, value);
   };
-}
-
-interface ControllerClass {
-  readonly name: string;
-  readonly prototype: object;
 }
 
 interface MethodDescriptor extends PropertyDescriptor {
@@ -85,7 +80,7 @@ function bindHandler(
   if (earlier === undefined) UseInterceptors(IdempotencyInterceptor)(target, name, descriptor);
 }
 
-function bindClass(controller: ControllerClass, overrides: IdempotencyRouteOptions): void {
+function bindClass(controller: Controller, overrides: IdempotencyRouteOptions): void {
   const { prototype } = controller;
   const decided = Reflect.ownKeys(prototype).filter(name => bindOrExempt(prototype, name, overrides));
   // Nothing is bound by it: start-up tells of handlers that look protected by it and are not.

@@ -16,8 +16,8 @@ import type { ModuleSettings } from './idempotency.settings';
 import { after, type MaybePromise } from './maybe-promise';
 import type { Outcome } from './storage/storage';
 
-/** What all exchanges of an application share. */
-export interface ExchangeParts {
+/** What all requests of an application share. */
+export interface HttpExchangeParts {
   readonly routes: IdempotencyRoutes;
   readonly settings: ModuleSettings;
 }
@@ -28,7 +28,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   private readonly response: PlatformResponse;
 
   constructor(
-    private readonly parts: ExchangeParts,
+    private readonly parts: HttpExchangeParts,
     readonly route: Route,
     readonly context: ExecutionContext,
     private readonly next: CallHandler,

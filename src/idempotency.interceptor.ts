@@ -6,40 +6,34 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { defer, finalize, from, lastValueFrom, of, throwError, toArray, type Observable } from 'rxjs';
-import type { Claim } from './engine/claim';
+import { of, type Observable } from 'rxjs';
 import type { RequestPlan } from './engine/engine-parts';
 import { IdempotencyEngine } from './idempotency.engine';
-import {
-  IdempotencyError,
-  RecordUnreadableError,
-  RequestFunctionError,
-  ShuttingDownError,
-} from './idempotency.errors';
-import { HttpExchange, type ExchangeParts } from './idempotency.exchange';
+import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
+import { HttpExchange, type HttpExchangeParts } from './idempotency.http-exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { isPromise, type MaybePromise } from './maybe-promise';
-import { isEventHandler } from './routes/discovery';
+import { ValueExchange, type ValueExchangeParts } from './idempotency.value-exchange';
+import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
-import { enterCall, isCallUnderWay } from './value/value-calls';
-import { GRAPHQL_CODEC, MESSAGE_CODEC } from './value/value-codec';
+import { isCallUnderWay } from './value/value-calls';
 import { ValuePlanner } from './value/value-plan';
-import { runForValue } from './value/value-run';
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */
 @Injectable()
 @SetMetadata(INTERCEPTOR_METADATA, true)
-export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
+export class IdempotencyInterceptor implements NestInterceptor {
+  private readonly parts: HttpExchangeParts & ValueExchangeParts;
   private readonly valuePlanner: ValuePlanner;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
-    @Inject(IdempotencyRoutes) readonly routes: IdempotencyRoutes,
-    @Inject(MODULE_SETTINGS) readonly settings: ModuleSettings,
+    @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
+    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
+    this.parts = { routes, settings, shutdown: engine.shutdown };
     this.valuePlanner = new ValuePlanner(settings);
   }
 
@@ -51,23 +45,17 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     if (context.getType() !== 'http') {
       return this.protectValue(route, context, next).catch(error => this.rethrow(error));
     }
-    const exchange = new HttpExchange(this, route, context, next);
+    const exchange = new HttpExchange(this.parts, route, context, next);
     const mark = markOf(exchange.request);
     if (mark !== undefined && (mark.unprotectedBy ?? route) === route) return actOnce(mark, next);
-    let result: MaybePromise<Observable<unknown>>;
-    try {
-      result = this.protect(exchange);
-    } catch (error) {
-      return this.refuse(exchange, error);
-    }
-    return isPromise(result) ? result.catch(error => this.refuse(exchange, error)) : result;
+    return recover(
+      () => this.protect(exchange),
+      error => this.refuse(exchange, error),
+    );
   }
 
   private protect(exchange: HttpExchange): MaybePromise<Observable<unknown>> {
-    const plan = exchange.route.planner.plan(exchange);
-    return isPromise(plan)
-      ? plan.then(found => this.carryOut(found, exchange))
-      : this.carryOut(plan, exchange);
+    return after(exchange.route.planner.plan(exchange), plan => this.carryOut(plan, exchange));
   }
 
   private carryOut(plan: RequestPlan | undefined, exchange: HttpExchange): MaybePromise<Observable<unknown>> {
@@ -82,35 +70,17 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     return exchange.refuse(error);
   }
 
-  /** RPC messages and GraphQL mutations have no response of their own: what they emit is stored, as a list. */
   private async protectValue(
     route: Route,
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
     if (isCallUnderWay(context)) return next.handle();
-    const codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : MESSAGE_CODEC;
-    const handle = (claim?: Claim) => defer(() => next.handle().pipe(finalize(enterCall(context, claim))));
+    const exchange = new ValueExchange(this.parts, context, next);
     const plan = await this.planValue(route, context);
-    if (plan === undefined) {
-      this.reportSkipped(route);
-      return handle();
-    }
-    return this.engine.run<Observable<unknown>>(plan, {
-      execute: async claim => {
-        this.refuseWhileClosing(context);
-        return from(await runForValue(claim, () => lastValueFrom(handle(claim).pipe(toArray())), codec));
-      },
-      replay: outcome => from(listOf(codec.decode(outcome.body))),
-      refuse: error => throwError(() => error.inFormat(this.settings.errorFormat)),
-      executeUnprotected: () => handle(),
-    });
-  }
-
-  /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */
-  private refuseWhileClosing(context: ExecutionContext): void {
-    const isRequest = context.getType() === 'rpc' && !isEventHandler(context.getHandler());
-    if (isRequest && this.engine.shutdown.hasBegun) throw new ShuttingDownError();
+    if (plan !== undefined) return this.engine.run(plan, exchange);
+    this.reportSkipped(route);
+    return exchange.executeUnprotected();
   }
 
   private async planValue(route: Route, context: ExecutionContext): Promise<RequestPlan | undefined> {
@@ -138,12 +108,6 @@ export class IdempotencyInterceptor implements NestInterceptor, ExchangeParts {
     if (error instanceof RequestFunctionError) this.engine.events.alarm({ ...event, error: cause ?? error });
     else this.engine.events.emit(event);
   }
-}
-
-/** What a message or a mutation emits is stored as a list of it. */
-function listOf(value: unknown): unknown[] {
-  if (Array.isArray(value)) return value;
-  throw new RecordUnreadableError('its value is no list of what a handler emits');
 }
 
 const INVALID: ReadonlySet<string> = new Set([

@@ -22,12 +22,12 @@ const underWay = inFlightMap<object, RequestMark>();
 
 const MARK = Symbol('nestjs-idempotency.request');
 
-/** Of all others on the request, not in a WeakMap: one with an entry a request slows the garbage collector, 12 µs for every request. */
+/** Other marks are on the request itself: a WeakMap with one entry for each request slows the garbage collector, by 12 µs a request. */
 interface MarkedRequest {
   [MARK]?: Mark;
 }
 
-/** Whether there is any of these. */
+/** Whether any request carries a mark: while none does, nothing is looked up. */
 let isAnyMarked = false;
 
 /** Belongs to one object: a copy of a request, `{ ...request }`, is another request. */

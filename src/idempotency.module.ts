@@ -18,7 +18,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import { AlarmLog } from './idempotency.log';
-import { MadeOnce } from './idempotency.once';
+import { RequestScopeCheck } from './idempotency.request-scope';
 import type { IdempotencyFactoryOptions } from './idempotency.options';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
@@ -71,7 +71,7 @@ const ASYNC_OPTIONS = [
     IdempotencyRoutes,
     IdempotencyInterceptor,
     IdempotencyService,
-    MadeOnce,
+    RequestScopeCheck,
   ],
   exports: [
     MODULE_SETTINGS,

@@ -8,7 +8,7 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
  * a claim's heartbeat and an outcome that waits for the storage would have nobody left.
  */
 @Injectable()
-export class MadeOnce implements OnModuleInit {
+export class RequestScopeCheck implements OnModuleInit {
   constructor(@Inject(ModulesContainer) private readonly modules: ModulesContainer) {}
 
   onModuleInit(): void {

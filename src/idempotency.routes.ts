@@ -69,7 +69,7 @@ export class IdempotencyRoutes implements OnModuleInit {
    * Controllers that an interceptor of ours that is bound globally must leave alone: another IdempotencyModule protects them, or a test
    * has overridden their own.
    */
-  private readonly left = new Set<unknown>();
+  private readonly leftAlone = new Set<unknown>();
 
   constructor(
     @Inject(ModulesContainer) modules: ModulesContainer,
@@ -82,14 +82,14 @@ export class IdempotencyRoutes implements OnModuleInit {
     // In doubt ours: two of ours on one handler act once, and none would leave it unprotected.
     const isOurs = (module: NestModule) => host === undefined || (protectorOf(module) ?? host) === host;
     const [ours, others] = split([...modules.values()], isOurs);
-    for (const controller of others.flatMap(classesOf)) this.left.add(controller);
+    for (const controller of others.flatMap(classesOf)) this.leftAlone.add(controller);
     // One that is in parts of others too is still ours here.
     for (const controller of ours.flatMap(classesOf)) {
-      this.left.delete(controller);
+      this.leftAlone.delete(controller);
       this.explore(controller);
     }
     const overridden = ours.filter(({ injectables }) => isOverridden(injectables));
-    for (const controller of overridden.flatMap(classesOf)) this.left.add(controller);
+    for (const controller of overridden.flatMap(classesOf)) this.leftAlone.add(controller);
     this.requireScope();
   }
 
@@ -108,7 +108,7 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   /** The route of a handler, or `undefined` where it is not marked. */
   find(controller: unknown, handler: unknown): Route | undefined {
-    if (this.left.has(controller)) return undefined;
+    if (this.leftAlone.has(controller)) return undefined;
     return (
       this.routes.get(handler)?.get(controller) ??
       this.findByMark(controller as Controller, handler as Handler)

@@ -24,6 +24,7 @@ import { boolean, failure, knownOptions } from './idempotency.validation';
 import { checkScope, recordKeyOfName, type RecordName } from './record-name';
 import type { IdempotencyRecord, Resolution } from './storage/storage';
 import type { JsonOf } from './value/json-of';
+import { isWithin, underWay, type Running } from './value/nested-runs';
 import { resolvedOutcome, type ResolvedOutcome } from './value/resolved-outcome';
 import { JSON_CODEC } from './value/value-codec';
 import { runForValue } from './value/value-run';
@@ -56,13 +57,6 @@ export type { RecordName } from './record-name';
 export interface OperatorOptions {
   /** Acts on a key in progress as well. @default false */
   readonly force?: boolean | undefined;
-}
-
-/** A run that is under way, and the one in which it was called. */
-interface Running {
-  readonly recordKey: string;
-  around: Running | undefined;
-  isOver: boolean;
 }
 
 /** Runs jobs under the same engine as routes, and lets operators look at records and free them. */
@@ -252,21 +246,4 @@ async function unprotected(work: (lease: Lease) => unknown): Promise<unknown> {
 function checkOptions(options: OperatorOptions): void {
   knownOptions(options, ['force'], 'options');
   boolean('force', options.force);
-}
-
-/** The nearest run that is not over yet. Those that are leave the chain, which would grow for as long as one begins the next. */
-function underWay(run: Running | undefined): Running | undefined {
-  let nearest = run;
-  while (nearest?.isOver) nearest = nearest.around;
-  for (let inner = nearest; inner !== undefined; inner = inner.around) {
-    while (inner.around?.isOver) inner.around = inner.around.around;
-  }
-  return nearest;
-}
-
-function isWithin(run: Running | undefined, recordKey: string): boolean {
-  for (let outer = run; outer !== undefined; outer = outer.around) {
-    if (outer.recordKey === recordKey) return true;
-  }
-  return false;
 }

@@ -6,7 +6,7 @@ import type { RouteSettings } from './idempotency.settings';
 import { after, recover, type MaybePromise } from './maybe-promise';
 
 /** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
-export function ask(
+export function callRequestFunction(
   name: 'scope' | 'key' | 'fingerprint',
   option: RequestFunction<unknown>,
   request: unknown,
@@ -27,7 +27,7 @@ export function keyFrom(
   context: ExecutionContext,
   { keyRules }: RouteSettings,
 ): MaybePromise<string | undefined> {
-  return after(ask('key', option, request, context), key =>
+  return after(callRequestFunction('key', option, request, context), key =>
     key === undefined || key === null ? undefined : checkKey(key, keyRules),
   );
 }
@@ -38,7 +38,7 @@ export function scopeFrom(
   request: unknown,
   context: ExecutionContext,
 ): MaybePromise<string> {
-  return after(ask('scope', option, request, context), usableScope);
+  return after(callRequestFunction('scope', option, request, context), usableScope);
 }
 
 function usableScope(scope: unknown): string {

@@ -42,7 +42,7 @@ export class StorageCalls {
       try {
         result = call();
       } catch (error) {
-        throw asOurs(error);
+        throw asOwnError(error);
       }
       return isPromise(result) ? this.watch(result, late) : result;
     });
@@ -58,7 +58,7 @@ export class StorageCalls {
         result => (this.remove(call) ? resolve(result) : late?.(result)),
         (error: unknown) => {
           this.remove(call);
-          reject(asOurs(error));
+          reject(asOwnError(error));
         },
       );
     });
@@ -100,7 +100,7 @@ export class StorageCalls {
  * What a storage has thrown, as an error whose class tells what it means: a storage of another copy of the library in this process has
  * classes of its own, and some throw what is no error at all.
  */
-function asOurs(error: unknown): Error {
+function asOwnError(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(thrownText(error));
   if (error instanceof StorageUnavailableError || Reflect.get(error, 'code') !== 'storage-unavailable')
     return error;

@@ -29,7 +29,7 @@ export type Pending = PendingCompletion | PendingRelease;
 
 type Entry = Pending & { readonly bytes: number; readonly expiresAt: number };
 
-/** Of outcomes, and again of releases: a storage that is away must not fill the room for outcomes with failed claims. */
+/** For each of the two tables, so that failed claims cannot crowd out outcomes while a storage is away. */
 const MAX_ENTRIES = 10_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
@@ -79,20 +79,16 @@ export class Unstored {
       if (pending.action !== 'release') pending.dropped();
       return;
     }
-    if (this.bytes + bytes > MAX_BYTES) return this.addHold(pending);
+    // Only an outcome has bytes. Where it does not fit, its key is held: it must not run again.
+    if (pending.action !== 'release' && this.bytes + bytes > MAX_BYTES) {
+      return this.add({ ...pending, action: { held: 'outcome-not-stored', status: pending.action.status } });
+    }
     const entry: Entry = { ...pending, bytes, expiresAt: now() + record.claim.ttlMs };
     entries.add(entry);
     if (!isRelease) this.answers.set(record.recordKey, entry);
     this.bytes += bytes;
     this.isAway = true;
     this.arm();
-  }
-
-  /** For an outcome that does not fit: its key must not run again. */
-  private addHold(pending: Pending): void {
-    if (pending.action === 'release' || 'held' in pending.action) return;
-    const { status } = pending.action;
-    this.add({ ...pending, action: { held: 'outcome-not-stored', status } });
   }
 
   /**

@@ -2,9 +2,9 @@ import { promisify } from 'node:util';
 import type * as zlib from 'node:zlib';
 import type { MaybePromise } from '../maybe-promise';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import { mergeVary } from './headers';
-import type { RawResponse } from './raw-response';
 import type { HeaderValue } from './capture/snapshot';
+import { headerOf, mergeVary } from './headers';
+import type { RawResponse } from './raw-response';
 
 /** Node has zstd since 22.15 and 23.8. */
 type Zlib = typeof zlib & { readonly zstdDecompress?: typeof zlib.gunzip };
@@ -66,9 +66,7 @@ export async function decoded(body: Uint8Array, coding: string, maxBytes: number
  * says that it cannot read the coding gets the body without it.
  */
 export function readableOutcome(outcome: Outcome, raw: Pick<RawResponse, 'req'>): MaybePromise<Outcome> {
-  const coding = codingOf(
-    outcome.headers.find(([name]) => name.toLowerCase() === 'content-encoding')?.[1] ?? '',
-  );
+  const coding = codingOf(headerOf(outcome.headers, 'content-encoding') ?? '');
   if (coding === undefined) return outcome;
   const acceptEncoding = raw.req?.headers?.['accept-encoding'];
   if (typeof acceptEncoding !== 'string' || accepts(acceptEncoding, coding)) return outcome;
@@ -89,7 +87,7 @@ const OF_CODED_BYTES: ReadonlySet<string> = new Set([
 
 /** Taken out, not left out: `@Header()` has set them for this request as well. */
 function withoutCoding(headers: readonly OutcomeHeader[]): OutcomeHeader[] {
-  const isVarying = headers.some(([name]) => name.toLowerCase() === 'vary');
+  const isVarying = headerOf(headers, 'vary') !== undefined;
   const ofBody = headers.map(([name, value]): OutcomeHeader => {
     const lower = name.toLowerCase();
     if (OF_CODED_BYTES.has(lower)) return [name, null];

@@ -1,4 +1,5 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
+import type { OutcomeHeader } from '../storage/storage';
 
 /**
  * Headers that are never stored: they belong to one response, one connection or one caller (RFC 9110, 6.6.1 and 7.6.1), so
@@ -124,4 +125,9 @@ export function isSendable(name: string, value: unknown): boolean {
   } catch {
     return false;
   }
+}
+
+/** The value of an outcome's header, `null` where the handler removed it, `undefined` where there is none. */
+export function headerOf(headers: readonly OutcomeHeader[], lowerName: string): OutcomeHeader[1] | undefined {
+  return headers.find(([name]) => name.toLowerCase() === lowerName)?.[1];
 }

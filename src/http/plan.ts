@@ -4,7 +4,7 @@ import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
-import { ask, keyFrom, scopeFrom } from '../request-functions';
+import { callRequestFunction, keyFrom, scopeFrom } from '../request-functions';
 import { after, isPromise, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
@@ -100,7 +100,7 @@ export class HttpPlanner {
     option: RequestFunction<unknown>,
     { request, context }: PlannedExchange,
   ): MaybePromise<string> {
-    return after(ask('fingerprint', option, request, context), text =>
+    return after(callRequestFunction('fingerprint', option, request, context), text =>
       fingerprintOwn(text, request, this.secret),
     );
   }

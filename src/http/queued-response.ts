@@ -1,7 +1,7 @@
 import type { RawConnection, RawResponse } from './raw-response';
 
-/** What is to be told when a connection closes; one listener a connection, however many requests are sent ahead on it. */
-const told = new WeakMap<RawConnection, Set<() => void>>();
+/** Called when a connection closes; one listener a connection, however many requests are sent ahead on it. */
+const closeCallbacks = new WeakMap<RawConnection, Set<() => void>>();
 
 /**
  * Calls back when the connection of a queued response closes before its turn: Node does not tell the response itself. Returns
@@ -10,7 +10,7 @@ const told = new WeakMap<RawConnection, Set<() => void>>();
 export function whenConnectionCloses(raw: RawResponse, callback: () => void): () => void {
   const connection = raw.req?.socket;
   if (connection == null) return () => undefined;
-  const callbacks = told.get(connection) ?? listenTo(connection);
+  const callbacks = closeCallbacks.get(connection) ?? listenTo(connection);
   callbacks.add(callback);
   const forget = () => void callbacks.delete(callback);
   raw.once('socket', forget);
@@ -19,7 +19,7 @@ export function whenConnectionCloses(raw: RawResponse, callback: () => void): ()
 
 function listenTo(connection: RawConnection): Set<() => void> {
   const callbacks = new Set<() => void>();
-  told.set(connection, callbacks);
+  closeCallbacks.set(connection, callbacks);
   connection.once('close', () => {
     for (const callback of callbacks) callback();
   });

@@ -4,7 +4,8 @@ import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { readableOutcome } from './coding';
-import { mergeVary } from './headers';
+import { headerOf, mergeVary } from './headers';
+import { ignoreReplyCalls, ignoreResponseCalls } from './ignore-calls';
 import { assertReplayable } from './replayable';
 import {
   isBegun,
@@ -60,7 +61,7 @@ export function replayOutcome(
  * cache must not take for a value.
  */
 export function replayedValue({ status, headers, body }: Outcome): unknown {
-  const type = headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1];
+  const type = headerOf(headers, 'content-type');
   if (status >= 400 || typeof type !== 'string' || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type))
     return undefined;
   try {
@@ -122,7 +123,7 @@ function replayThroughFastify(
   const body = bufferOf(outcome.body);
   const headers = reply.getHeaders();
   // Fastify would add a content type of its own.
-  if (body.length > 0 && !outcome.headers.some(([name]) => name.toLowerCase() === 'content-type')) {
+  if (body.length > 0 && headerOf(outcome.headers, 'content-type') === undefined) {
     for (const [name, value] of Object.entries(headers)) if (value !== undefined) raw.setHeader(name, value);
     return replayThroughNode(raw, outcome, replayedHeader);
   }
@@ -189,89 +190,4 @@ function whenSent(raw: RawResponse): Promise<void> | undefined {
     raw.once('finish', done);
     raw.once('close', done);
   });
-}
-
-const SELF = function <Response>(this: Response): Response {
-  return this;
-};
-
-/** What Nest and `@Res()` handlers call on an Express response, as calls without effect. */
-const SINK: Readonly<Record<string, (this: unknown) => unknown>> = {
-  ...Object.fromEntries(
-    [
-      ...[
-        'status',
-        'sendStatus',
-        'send',
-        'json',
-        'jsonp',
-        'redirect',
-        'render',
-        'sendFile',
-        'download',
-        'type',
-        'contentType',
-      ],
-      ...[
-        'set',
-        'header',
-        'append',
-        'vary',
-        'location',
-        'links',
-        'cookie',
-        'clearCookie',
-        'attachment',
-        'format',
-      ],
-      ...[
-        'setHeader',
-        'setHeaders',
-        'appendHeader',
-        'removeHeader',
-        'writeHead',
-        'end',
-        'flushHeaders',
-        'addTrailers',
-      ],
-    ].map(name => [name, SELF]),
-  ),
-  write: () => true,
-};
-
-const sinks = new WeakMap<object, object>();
-
-/** The answer is sent: what Nest does with the value of the interceptor must neither fail nor be logged as a mistake. */
-function ignoreResponseCalls(response: object): void {
-  const prototype = Object.getPrototypeOf(response) as object;
-  let ignoring = sinks.get(prototype);
-  if (ignoring === undefined) {
-    ignoring = Object.assign(Object.create(prototype), SINK) as object;
-    sinks.set(prototype, ignoring);
-  }
-  // Middleware puts own methods on the response (compression, sessions), which come before the prototype's.
-  for (const name of Object.keys(response)) {
-    if (Object.hasOwn(SINK, name)) (response as Record<string, unknown>)[name] = SINK[name];
-  }
-  Object.setPrototypeOf(response, ignoring);
-}
-
-/** What Nest calls on a Fastify reply, as calls without effect. */
-const REPLY_SINK = Object.fromEntries(
-  ['code', 'status', 'send', 'redirect', 'header', 'headers', 'type', 'removeHeader', 'trailer', 'view'].map(
-    name => [name, SELF],
-  ),
-);
-
-/**
- * The same for a Fastify reply, by methods of its own: with another prototype V8 would give each reply a shape that it sees only
- * once, for which Fastify took 5 µs more to finish the answer.
- */
-function ignoreReplyCalls(reply: object): void {
-  try {
-    Object.assign(reply, REPLY_SINK);
-  } catch {
-    // A hook or a plugin has defined one so that it cannot be assigned.
-    for (const name of Object.keys(REPLY_SINK)) Reflect.set(reply, name, SELF);
-  }
 }

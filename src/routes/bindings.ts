@@ -7,7 +7,7 @@ export function interceptorsOf(target: Controller | Handler): unknown[] {
   return ((Reflect.getMetadata(NEST_METADATA.interceptors, target) ?? []) as unknown[]).map(classOf);
 }
 
-/** Nest takes instances too, and passes over what is none. */
+/** Nest accepts instances too, and ignores anything else. */
 function classOf(interceptor: unknown): unknown {
   return typeof interceptor === 'function' ? interceptor : interceptor?.constructor;
 }

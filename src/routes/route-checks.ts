@@ -76,7 +76,7 @@ function unbound(at: string, isInherited: boolean): string {
 export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
   const instances = [...modules.values()]
     .flatMap(({ controllers, providers }) => [...controllers.values(), ...providers.values()])
-    .map(({ metatype, instance }) => ({ metatype: metatype as unknown, instance: instance as unknown }));
+    .map(({ metatype, instance }) => ({ metatype: metatype, instance: instance }));
   for (const { controller, handler, name } of marked) {
     for (const { metatype, instance } of instances) {
       if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;

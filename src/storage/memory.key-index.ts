@@ -14,7 +14,7 @@ const FIRST_SLOTS = 512;
 /** Of longer keys only so much of the end is hashed: it tells digests apart, and takes a third of the time. */
 const HASHED_UNITS = 16;
 
-/** Only keys of one end make a search so long. From then on they are hashed as a whole. */
+/** A search gets this long only if many keys share their last characters. From then on they are hashed as a whole. */
 const LONG_SEARCH = 256;
 
 /** A slot holds the hash of a key and, next to it, the number of its row plus one: 0 is an empty slot. */

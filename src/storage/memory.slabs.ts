@@ -12,7 +12,7 @@ export const LARGE_SLAB_BYTES = 1024 * 1024;
 /** Memory outside of the JavaScript heap that rows share, filled from its start. */
 export class Slab {
   #used = 0;
-  /** No row has a byte from here on. */
+  /** Everything before this offset has been touched, and so mapped by the kernel. */
   #touched = 0;
   #rows = 0;
   #isOpen = true;

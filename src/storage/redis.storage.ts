@@ -223,7 +223,7 @@ export class RedisStorage implements IdempotencyStorage {
     return this.#client.options.keyPrefix ?? '';
   }
 
-  /** Of a script that replies 1 where it did something. */
+  /** Runs a script that replies 1 if it did something. */
   async #does(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<boolean> {
     return toNumber(await this.#run(name, recordKey, ...args)) === 1;
   }

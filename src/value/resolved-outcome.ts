@@ -1,5 +1,5 @@
 import type { Duration } from '../duration';
-import { isNeverStored, isSendable, NEVER_STORED_HEADERS } from '../http/headers';
+import { headerOf, isNeverStored, isSendable, NEVER_STORED_HEADERS } from '../http/headers';
 import type { IdempotencyConfigurationError } from '../idempotency.errors';
 import { duration, failure, knownOptions, Shown } from '../idempotency.validation';
 import type { RecordName } from '../record-name';
@@ -26,8 +26,8 @@ type HeaderValue = string | number;
 type ResolvedAnswer = Extract<ResolvedOutcome, { status: number }>;
 
 /**
- * @throws IdempotencyConfigurationError where the resolution, its ttl or status is none, its value or body no JSON, a header may
- * never be stored, or the outcome is of another kind than the record that is named
+ * @throws IdempotencyConfigurationError if the resolution, its ttl or its status is invalid, its value or body is not JSON, a header
+ * may never be stored, or the outcome is of another kind than the record that is named
  */
 export function resolvedOutcome(name: RecordName, resolution: ResolvedOutcome): Outcome {
   if (typeof resolution !== 'object' || resolution === null) throw noResolution(resolution);
@@ -82,7 +82,7 @@ function answerOutcome({ status, headers = {}, body }: ResolvedAnswer): Outcome 
     throw failure('body', `none with the status ${status}`, new Shown('a body'));
   }
   const isJson = body !== undefined && typeof body !== 'string' && !(body instanceof Uint8Array);
-  const hasType = given.some(([name]) => name.toLowerCase() === 'content-type');
+  const hasType = headerOf(given, 'content-type') !== undefined;
   const json: OutcomeHeader = ['Content-Type', 'application/json; charset=utf-8'];
   return { status, headers: isJson && !hasType ? [...given, json] : given, body: bytes };
 }

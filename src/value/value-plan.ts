@@ -4,7 +4,7 @@ import { fingerprintValue, likeOwn, ownText } from '../http/fingerprint';
 import { KeyMissingError } from '../idempotency.errors';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
-import { ask, keyFrom, scopeFrom } from '../request-functions';
+import { callRequestFunction, keyFrom, scopeFrom } from '../request-functions';
 
 /** What a message or a mutation was called with. */
 interface Call {
@@ -56,7 +56,7 @@ async function comparable(
 ): Promise<unknown> {
   if (fingerprint === false) return null;
   if (typeof fingerprint !== 'function') return payload;
-  return ownText(await ask('fingerprint', fingerprint, request, context));
+  return ownText(await callRequestFunction('fingerprint', fingerprint, request, context));
 }
 
 function callOf(context: ExecutionContext): Call {

@@ -4,7 +4,8 @@ import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
 import type { MaybePromise } from '../../maybe-promise';
 import { codingOf, decoded } from '../coding';
-import { isHttp2, spoilsDisposition, type RawResponse } from '../raw-response';
+import { isHttp2, type RawResponse } from '../raw-response';
+import { spoilsDisposition } from '../write-head';
 import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
@@ -122,7 +123,7 @@ export abstract class Answer {
     this.size += bytes.length;
   }
 
-  /** Whether the body is known to exceed what is kept, be it that its length was announced. */
+  /** Whether the body exceeds `maxBytes`, by its size so far or by its `Content-Length`. */
   protected get isTooLarge(): boolean {
     const { maxBytes } = this.rules;
     return this.size > maxBytes || (this.declaredLength > maxBytes && !this.isBodiless);

@@ -3,7 +3,8 @@ import type { Ending } from '../../engine/settlement';
 import { isPromise, type MaybePromise } from '../../maybe-promise';
 import { Answer, bytesOf, chunkArguments, joined, refuseChunk, tell } from './answer';
 import { headersSentError, type Interception } from './response-overlay';
-import { givenHeaders, headerEntries, headerNames, mustWriteApart } from '../raw-response';
+import { headerNames, mustWriteApart } from '../raw-response';
+import { givenHeaders, headerEntries } from '../write-head';
 import { INVALID_REASON } from '../replayable';
 import { unchanging } from './snapshot';
 import { wholeHeadOf, type WholeHead } from './whole-head';
@@ -250,11 +251,11 @@ export class BufferedAnswer extends Answer implements Interception {
     return typeof encoding === 'string' ? [chunk, encoding] : [chunk];
   }
 
-  /** Whoever changed the status after the head was written did so in vain. */
+  /** Undoes changes of the status that came after the head. */
   private restoreHead(): void {
     if (!this.committed || this.isFresh) return;
     if (this.raw.statusCode !== this.status) this.raw.statusCode = this.status;
-    // Asked first: on Express, setting what is not there yet costs 8 µs.
+    // Asks first: on Express, setting what is not there yet costs 8 µs.
     if (!this.isHttp2 && this.raw.statusMessage !== this.reason) this.raw.statusMessage = this.reason;
   }
 

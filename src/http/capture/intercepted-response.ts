@@ -23,9 +23,9 @@ interface InterceptedResponse extends RawResponse {
 }
 
 /**
- * Of responses whose prototype has the methods, until they are over or their client has gone. Not on the response: Express gives each one a shape that V8
- * sees only once, so that a property more costs 4 µs and every look at it another. Not in a WeakMap either: with an entry a request,
- * that slows the garbage collector by 12 µs a request.
+ * Interceptions of responses whose prototype has our methods, until they are over or their client has gone. Not on the response:
+ * Express gives each one a shape that V8 sees only once, so that a property more costs 4 µs and every look at it another. Not in a
+ * WeakMap either: with one entry for each request, it slows the garbage collector by 12 µs a request.
  */
 const underWay = inFlightMap<RawResponse, Interception>();
 

@@ -17,7 +17,7 @@ export function mayHaveTrailers(reply: FastifyReplyLike): boolean {
   return trailers === undefined || (reply as unknown as Trailers)[trailers] !== null;
 }
 
-/** Gives a reply these headers and no trailers: whoever changed them since the answer was taken did so in vain. */
+/** Gives a reply these headers and no trailers, which undoes changes that came after the answer was taken. */
 export function restoreHead(reply: FastifyReplyLike, headers: OutgoingHttpHeaders): void {
   const changed = reply.getHeaders();
   for (const name of Object.keys(changed)) {

@@ -1,7 +1,8 @@
 import { after } from '../../maybe-promise';
 import { Answer, bytesOf, chunkArguments, isWritable } from './answer';
 import type { Interception } from './response-overlay';
-import { givenHeaders, headerEntries, headerNames, type RawResponse } from '../raw-response';
+import { headerNames, type RawResponse } from '../raw-response';
+import { givenHeaders, headerEntries } from '../write-head';
 import { unchanging, type HeaderValue } from './snapshot';
 
 /** An answer that goes to the client as it comes, while a copy is kept. */

@@ -1,0 +1,67 @@
+import type { CallHandler, ExecutionContext } from '@nestjs/common';
+import { defer, finalize, from, lastValueFrom, throwError, toArray, type Observable } from 'rxjs';
+import type { Claim } from './engine/claim';
+import type { Shutdown } from './engine/shutdown';
+import type { Execution } from './idempotency.engine';
+import { RecordUnreadableError, ShuttingDownError, type IdempotencyError } from './idempotency.errors';
+import type { ModuleSettings } from './idempotency.settings';
+import { isEventHandler } from './routes/discovery';
+import type { Outcome } from './storage/storage';
+import { enterCall } from './value/value-calls';
+import { GRAPHQL_CODEC, MESSAGE_CODEC, type ValueCodec } from './value/value-codec';
+import { runForValue } from './value/value-run';
+
+/** What all calls of an application share. */
+export interface ValueExchangeParts {
+  readonly settings: Pick<ModuleSettings, 'errorFormat'>;
+  readonly shutdown: Pick<Shutdown, 'hasBegun'>;
+}
+
+/**
+ * One message or GraphQL mutation on its way through the interceptor, once the engine has decided its key. It has no response of its
+ * own: what its handler emits is stored, as a list.
+ */
+export class ValueExchange implements Execution<Observable<unknown>> {
+  private readonly codec: ValueCodec;
+
+  constructor(
+    private readonly parts: ValueExchangeParts,
+    private readonly context: ExecutionContext,
+    private readonly next: CallHandler,
+  ) {
+    this.codec = context.getType<string>() === 'graphql' ? GRAPHQL_CODEC : MESSAGE_CODEC;
+  }
+
+  async execute(claim: Claim): Promise<Observable<unknown>> {
+    this.refuseWhileClosing();
+    return from(
+      await runForValue(claim, () => lastValueFrom(this.handle(claim).pipe(toArray())), this.codec),
+    );
+  }
+
+  replay({ body }: Outcome): Observable<unknown> {
+    const values = this.codec.decode(body);
+    if (!Array.isArray(values))
+      throw new RecordUnreadableError('its value is no list of what a handler emits');
+    return from(values as unknown[]);
+  }
+
+  refuse(error: IdempotencyError): Observable<unknown> {
+    return throwError(() => error.inFormat(this.parts.settings.errorFormat));
+  }
+
+  executeUnprotected(): Observable<unknown> {
+    return this.handle();
+  }
+
+  private handle(claim?: Claim): Observable<unknown> {
+    return defer(() => this.next.handle().pipe(finalize(enterCall(this.context, claim))));
+  }
+
+  /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */
+  private refuseWhileClosing(): void {
+    const { context, parts } = this;
+    const isRequest = context.getType() === 'rpc' && !isEventHandler(context.getHandler());
+    if (isRequest && parts.shutdown.hasBegun) throw new ShuttingDownError();
+  }
+}
