@@ -17,12 +17,13 @@ import type { NestFastifyApplication } from '@nestjs/platform-fastify';
 import compression from 'compression';
 import cookieParser from 'cookie-parser';
 import session from 'express-session';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import helmet from 'helmet';
 import type { ServerResponse } from 'node:http';
 import { connect, type ClientHttp2Session, type OutgoingHttpHeaders } from 'node:http2';
 import { Readable } from 'node:stream';
 import * as zlib from 'node:zlib';
-import { MemoryStorage } from '../src';
+import { Idempotent, MemoryStorage } from '../src';
 import { isNeverStored } from '../src/http/headers';
 import {
   describePlatforms,
@@ -482,6 +483,37 @@ describe('a Fastify reply whose method cannot be assigned', () => {
     await app.close();
     expect(errors).toEqual([]);
   });
+});
+
+it('A Fastify answer without a content type passes the hooks of plugins on replays too, and gets none', async () => {
+  @Controller()
+  class Untyped {
+    @Post('untyped')
+    @Idempotent()
+    send(@Res() reply: FastifyReply) {
+      void reply.code(200).send(Readable.from([TEXT]));
+    }
+  }
+  const types: unknown[] = [];
+  const countingPlugin = async (fastify: FastifyInstance) => {
+    fastify.addHook('onSend', async (_request, reply) => {
+      types.push(reply.getHeader('content-type'));
+      reply.header('x-on-send', types.length);
+    });
+  };
+  const app = await startApp({
+    platform: 'fastify',
+    storage: new MemoryStorage(),
+    controllers: [Untyped],
+    prepare: nest => plugin(nest, Object.assign(countingPlugin, { [Symbol.for('skip-override')]: true })),
+  });
+  const key = newKey();
+  const answers = [await app.post('/untyped', key), await app.post('/untyped', key)];
+  await app.close();
+  expect(answers.map(answer => headerOf(answer, 'x-on-send'))).toEqual(['1', '2']);
+  expect(answers.map(answer => headerOf(answer, 'content-type'))).toEqual([undefined, undefined]);
+  expect(answers.map(textOf)).toEqual([TEXT, TEXT]);
+  expect(types).toEqual([undefined, undefined]);
 });
 
 describe.each([

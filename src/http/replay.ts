@@ -122,11 +122,6 @@ function replayThroughFastify(
   const { raw } = reply;
   const body = bufferOf(outcome.body);
   const headers = reply.getHeaders();
-  // Fastify would add a content type of its own.
-  if (body.length > 0 && headerOf(outcome.headers, 'content-type') === undefined) {
-    for (const [name, value] of Object.entries(headers)) if (value !== undefined) raw.setHeader(name, value);
-    return replayThroughNode(raw, outcome, replayedHeader);
-  }
   reply.code(outcome.status);
   if (outcome.reason !== undefined && !isHttp2(raw)) raw.statusMessage = outcome.reason;
   for (const [name, value] of headersOf(outcome, replayedHeader, lower => headers[lower])) {
@@ -134,17 +129,17 @@ function replayThroughFastify(
     else reply.header(name, value);
   }
   if (isBeyondAscii(reply.getHeader('content-disposition'))) writeApart(raw);
-  reply.send(payloadOf(raw, outcome.status, body));
+  reply.send(payloadOf(reply, outcome.status, body));
   return whenSent(raw);
 }
 
-function payloadOf(raw: RawResponse, status: number, body: Buffer): unknown {
-  if (body.length > 0) {
-    (raw as ReplayingResponse)[REPLAYED] = { status, body };
-    return body;
-  }
+function payloadOf(reply: FastifyReplyLike, status: number, body: Buffer): unknown {
+  const { raw } = reply;
   // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
-  return raw.req?.method === 'HEAD' ? Readable.from([]) : undefined;
+  if (body.length === 0) return raw.req?.method === 'HEAD' ? Readable.from([]) : undefined;
+  (raw as ReplayingResponse)[REPLAYED] = { status, body };
+  // Bytes get a content type from Fastify where they have none, a stream does not. The hook takes the bytes all the same.
+  return reply.getHeader('content-type') === undefined ? Readable.from([body]) : body;
 }
 
 /** Lets the body be written before the answer is ended, whoever ends it. */
