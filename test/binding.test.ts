@@ -352,7 +352,7 @@ describe('A handler that its instance replaces', () => {
     @Controller()
     class OwnController {
       constructor() {
-        this.pay = value(this.pay);
+        this.pay = value(Reflect.get(this, 'pay'));
       }
 
       @Post('own')

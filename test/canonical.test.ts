@@ -1,4 +1,6 @@
 import * as fc from 'fast-check';
+import { Readable } from 'node:stream';
+import { of, Subject } from 'rxjs';
 import stableStringify from 'safe-stable-stringify';
 import { canonicalJson } from '../src/http/fingerprint/canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from '../src/http/fingerprint/exact-json';
@@ -248,6 +250,10 @@ describe('canonicalJson', () => {
   it.each([
     ['a promise', Promise.resolve(1)],
     ['a FormData', new FormData()],
+    ['a stream', Readable.from(['a'])],
+    ['a web stream', new Blob(['a']).stream()],
+    ['an Observable', of(1)],
+    ['a Subject', new Subject()],
     ['a RegExp', /a/],
     ['an error', new Error('a')],
     [

@@ -13,6 +13,8 @@ import {
 } from '@nestjs/graphql';
 import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
 import {
+  GrpcStreamCall,
+  GrpcStreamMethod,
   ClientProxyFactory,
   EventPattern,
   MessagePattern,
@@ -239,6 +241,15 @@ describe('GraphQL mutations', () => {
       return payment;
     }
 
+    @Mutation(() => Payment)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+      scope: false,
+    })
+    declined(): Payment | Error {
+      return new Error(`declined ${++runs}`);
+    }
+
     @Query(() => Int)
     count() {
       return runs;
@@ -331,6 +342,24 @@ describe('GraphQL mutations', () => {
     expect(runs).toBe(1);
   });
 
+  it('takes an error that a resolver returns for one that it throws', async () => {
+    const declined = 'mutation { declined { id } }';
+    const first = await query(declined, 'g6');
+    expect(first.errors?.[0]?.message).toBe('declined 1');
+    expect((await query(declined, 'g6')).errors?.[0]?.message).toBe('declined 2');
+    expect(runs).toBe(2);
+  });
+
+  it.each([
+    ['a promise', Promise.resolve(1)],
+    ['a function', () => 1],
+    ['a Map', new Map([[1, 2]])],
+    ['a Set', new Set([1])],
+    ['an error in a list', [new Error('declined')]],
+  ])('cannot keep what JSON would lose without a word: %s', (_name, value) => {
+    expect(() => GRAPHQL_CODEC.encode([{ value }])).toThrow(TypeError);
+  });
+
   it.each([
     [{ 'nestjs-idempotency:date': 'not one' }],
     [{ 'nestjs-idempotency:date~': { 'nestjs-idempotency:date': new Date(0) } }],
@@ -392,6 +421,21 @@ describe('what cannot be protected fails at start-up', () => {
     await expect(start(Service, 'provider')).rejects.toThrow(
       'Service.work is marked with `@Idempotent()`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation',
     );
+  });
+
+  it.each([
+    ['GrpcStreamMethod', GrpcStreamMethod],
+    ['GrpcStreamCall', GrpcStreamCall],
+  ])('a handler with @%s(), which takes a stream of requests', async (_name, decorator) => {
+    @Controller()
+    class Streams {
+      @Idempotent({ key: (message: Order) => message.id })
+      @decorator('Payments', 'Pay')
+      pay() {
+        return 1;
+      }
+    }
+    await expect(start(Streams, 'controller')).rejects.toThrow('Streams.pay takes a stream of requests');
   });
 
   it('a message handler without a key function', async () => {

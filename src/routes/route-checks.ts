@@ -74,11 +74,12 @@ function unbound(at: string, isInherited: boolean): string {
  * instances, and their interceptors and guards from the function that it finds there. A request-scoped one has no instance yet.
  */
 export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
-  const instances = [...modules.values()]
-    .flatMap(({ controllers, providers }) => [...controllers.values(), ...providers.values()])
-    .map(({ metatype, instance }) => ({ metatype: metatype, instance: instance }));
+  const wrappers = [...modules.values()].flatMap(({ controllers, providers }) => [
+    ...controllers.values(),
+    ...providers.values(),
+  ]);
   for (const { controller, handler, name } of marked) {
-    for (const { metatype, instance } of instances) {
+    for (const { metatype, instance } of wrappers as Iterable<{ metatype: unknown; instance: unknown }>) {
       if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;
       const own: unknown = Object.getOwnPropertyDescriptor(instance, name)?.value;
       if (typeof own !== 'function' || own === handler || overridesOf(own as Handler) !== undefined) continue;
@@ -138,11 +139,28 @@ export function requireValueLevel(at: string, handler: Handler, { key }: RouteSe
   const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
   const isMessage = Reflect.hasMetadata(NEST_METADATA.pattern, handler);
   if (!isMutation && !isMessage) throw unprotectable(at);
+  if (takesStream(handler)) throw streamOfRequests(at);
   const httpOption = httpOptionOf(overridesOf(handler));
   if (httpOption !== undefined) throw withoutHttp(at, httpOption, isMutation ? 'mutation' : 'message');
   if (key !== undefined) return;
   throw new IdempotencyConfigurationError(
     `${at}: expected \`key\` to be a function of the ${isMutation ? 'request' : 'message'}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
+  );
+}
+
+/** Nest puts the kind of a gRPC method into its pattern. */
+function takesStream(handler: Handler): boolean {
+  const patterns: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
+  return [patterns]
+    .flat()
+    .some(pattern => STREAMS_OF_REQUESTS.has((pattern as { streaming?: unknown } | undefined)?.streaming));
+}
+
+const STREAMS_OF_REQUESTS: ReadonlySet<unknown> = new Set(['rx_stream', 'pt_stream']);
+
+function streamOfRequests(at: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(
+    `${at} takes a stream of requests, of which there is no one to compare, so it cannot be protected. Remove \`@Idempotent()\` there, and call IdempotencyService.run() for what must not be done twice.`,
   );
 }
 

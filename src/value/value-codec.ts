@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import { bufferOf } from '../bytes';
 import { RecordUnreadableError } from '../idempotency.errors';
 
@@ -9,6 +10,8 @@ export interface ValueCodec {
   decode(body: Uint8Array): unknown;
   /** Whether the first caller gets the value itself instead of what a repetition gets. */
   readonly givesItself: boolean;
+  /** Whether the value stands for a throw. */
+  isThrow?(value: unknown): boolean;
 }
 
 export const NO_BODY = Buffer.alloc(0);
@@ -100,8 +103,30 @@ export const MESSAGE_CODEC: ValueCodec = {
   givesItself: false,
 };
 
+/** What JSON leaves out or empties without a word, although fields of GraphQL are made of it. */
+function isLostInJson(value: unknown): boolean {
+  return (
+    typeof value === 'function' ||
+    types.isPromise(value) ||
+    types.isMap(value) ||
+    types.isSet(value) ||
+    value instanceof Error
+  );
+}
+
+const taggedWhole: Replacer = function (key, value) {
+  if (isLostInJson(Reflect.get(this as object, key))) throw new TypeError('JSON cannot keep the value');
+  return tagged.call(this, key, value);
+};
+
 /**
  * What a resolver returns goes on through the fields of its type: Nest's scalar for dates takes nothing but a `Date`, and unions
- * are told by class. So the first caller gets the value itself, and a repetition what messages get.
+ * are told by class. So the first caller gets the value itself, and a repetition what messages get. An `Error` that a resolver returns
+ * is one that it throws (graphql-js, `completeValue()`).
  */
-export const GRAPHQL_CODEC: ValueCodec = { ...MESSAGE_CODEC, givesItself: true };
+export const GRAPHQL_CODEC: ValueCodec = {
+  encode: value => jsonBytes(value, taggedWhole),
+  decode: body => jsonValue(body, untagged),
+  givesItself: true,
+  isThrow: emitted => Array.isArray(emitted) && emitted.some(value => value instanceof Error),
+};

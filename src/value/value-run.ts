@@ -11,6 +11,10 @@ export async function runForValue<T>(
 ): Promise<T> {
   claim.assertHeld();
   const value = await settledOnThrow(claim, work);
+  if (codec.isThrow?.(value)) {
+    await settleThrow(claim);
+    return value;
+  }
   const { settle, maxResponseBytes } = claim.plan.settings;
   const end = { state: 'returned', effectBegan: claim.hasEffectBegun } as const;
   let outcome: Outcome;
@@ -29,17 +33,21 @@ export async function runForValue<T>(
   return given;
 }
 
-/** A throw has no value that a repetition could get: its key is freed or held. */
 async function settledOnThrow<T>(claim: Claim, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
-    const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
-    const decision = decide(failed, end, claim.plan.settings.settle);
-    await claim.settle(decision.settle === 'keep' ? { ...decision, ...hold('threw') } : decision);
+    await settleThrow(claim);
     throw error;
   }
+}
+
+/** A throw has no value that a repetition could get: its key is freed or held. */
+async function settleThrow(claim: Claim): Promise<void> {
+  const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
+  const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
+  const decision = decide(failed, end, claim.plan.settings.settle);
+  await claim.settle(decision.settle === 'keep' ? { ...decision, ...hold('threw') } : decision);
 }
 
 /** The outcome of work whose value was encoded. */

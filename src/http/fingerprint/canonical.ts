@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import { types } from 'node:util';
+import { isObservable } from 'rxjs';
 import { BodyUnreadableError, IdempotencyError } from '../../idempotency.errors';
 import { isPlain, MAX_DEPTH, sortNames, tooDeep } from './json-data';
 import { sortedJson } from './sorted-json';
@@ -98,7 +99,7 @@ function textOfInstance(value: object, depth: number): string {
   if (types.isSet(value)) return `Set${textOfSorted([...value], depth)}`;
   const { toJSON } = Object.getPrototypeOf(value) as { toJSON?: unknown };
   if (typeof toJSON === 'function') return textOf(toJSON.call(value), depth + 1) ?? 'null';
-  if (Object.keys(value).length === 0) throw unseen(value);
+  if (Object.keys(value).length === 0 || givesLater(value)) throw unseen(value);
   return textOfMembers(value, depth);
 }
 
@@ -125,7 +126,14 @@ function textOfSorted(values: readonly unknown[], depth: number): string {
   return `[${texts.sort().join(',')}]`;
 }
 
-/** An instance without members of its own, such as a `FormData` or a promise: any two of them would look alike. */
+/** Whether its members say nothing of what it will give: a stream, or an Observable. */
+function givesLater(value: object): boolean {
+  return (
+    isObservable(value) || Symbol.asyncIterator in value || typeof Reflect.get(value, 'pipe') === 'function'
+  );
+}
+
+/** An instance whose members do not tell its content, such as a `FormData`, a promise or a stream: any two of them would look alike. */
 function unseen(value: object): BodyUnreadableError {
   const { constructor } = value as { constructor?: { name?: unknown } };
   const name = typeof constructor?.name === 'string' ? constructor.name : 'unknown class';
