@@ -2,7 +2,7 @@ import { MemoryStorage } from '../src';
 import { LARGE_SLAB_BYTES, Slab, SlabPool } from '../src/storage/memory.slabs';
 import { SettableClock } from '../src/testing';
 import { Random } from './fuzz/random';
-import { untilCollected } from './support/garbage';
+import { memoryInUse, untilCollected } from './support/garbage';
 
 describe('A Slab', () => {
   it('has text and body side by side, the body from a whole word on', () => {
@@ -126,5 +126,35 @@ describe('MemoryStorage in slabs that are used again', () => {
       return record?.state !== 'completed' || Buffer.compare(record.outcome.body, body) !== 0;
     });
     expect(wrong.map(([key]) => key)).toEqual([]);
+  });
+
+  it('gives back what records that are gone have taken, of whatever ttl', async () => {
+    const storage = new MemoryStorage();
+    const body = Buffer.alloc(2_000);
+    const before = await memoryInUse();
+    for (let ttlMs = TTL_MS; ttlMs < 2 ** 20 * TTL_MS; ttlMs *= 2) {
+      for (let index = 0; index < 400; index++) {
+        storage.create(`key ${index}`, CLAIM);
+        storage.complete(`key ${index}`, CLAIM.token, { status: 200, headers: [], body }, ttlMs);
+      }
+      for (let index = 0; index < 400; index++) expect(storage.delete(`key ${index}`)).toBe(true);
+    }
+    expect((await memoryInUse()) - before).toBeLessThan(4 * LARGE_SLAB_BYTES);
+    expect(storage.size).toBe(0);
+  });
+
+  it('takes no more for records of which some go while others stay', async () => {
+    const storage = new MemoryStorage();
+    const body = Buffer.alloc(100);
+    const before = await memoryInUse();
+    for (let index = 0; index < 2_000; index++) {
+      for (const key of ['passing', `staying ${index}`]) {
+        storage.create(key, CLAIM);
+        storage.complete(key, CLAIM.token, { status: 200, headers: [], body }, TTL_MS);
+      }
+      storage.delete('passing');
+    }
+    expect((await memoryInUse()) - before).toBeLessThan(4 * LARGE_SLAB_BYTES);
+    expect(storage.size).toBe(2_000);
   });
 });

@@ -88,6 +88,15 @@ describe('MemoryStorage is bounded', () => {
     expect(storage.get('running')?.state).toBe('in-progress');
   });
 
+  it('makes room by what has expired behind what lives longer', () => {
+    const { storage, clock } = setUp({ maxEntries: 2 });
+    storage.create('long', { ...CLAIM, leaseMs: 1_900 });
+    storage.create('short', { ...CLAIM, leaseMs: 1_100 });
+    clock.advance(1_100);
+    expect(storage.create('new', CLAIM)).toBeUndefined();
+    expect(storage.get('long')?.state).toBe('in-progress');
+  });
+
   it('makes room for an outcome by what has expired', () => {
     const { storage, clock } = setUp({ maxBytes: 1_500 });
     completed(storage, 'old', 1_000);
@@ -140,6 +149,27 @@ describe("MemoryStorage with whenFull: 'evict-completed'", () => {
       'completed',
     ]);
   });
+
+  it('drops what has expired before anything that lives', () => {
+    const { storage, clock } = setUp({ maxEntries: 2, whenFull: 'evict-completed' });
+    completed(storage, 'alive');
+    storage.create('lapsed', CLAIM);
+    clock.advance(CLAIM.leaseMs);
+    expect(storage.create('new', CLAIM)).toBeUndefined();
+    expect(storage.get('alive')?.state).toBe('completed');
+  });
+
+  it('tells outcomes from claims that live as long', () => {
+    const { storage } = setUp({ maxEntries: 2, whenFull: 'evict-completed' });
+    const claim = { ...CLAIM, leaseMs: TTL_MS };
+    storage.create('running', claim);
+    storage.create('done', claim);
+    storage.complete('done', claim.token, outcomeOf(0), TTL_MS);
+    expect(storage.create('new', claim)).toBeUndefined();
+    expect(storage.get('done')).toBeUndefined();
+    expect(() => storage.create('one more', claim)).toThrow(StorageUnavailableError);
+    expect(storage.get('running')?.state).toBe('in-progress');
+  });
 });
 
 describe('MemoryStorage frees what has expired', () => {
@@ -161,6 +191,19 @@ describe('MemoryStorage frees what has expired', () => {
       clock.advance(1);
     }
     expect(storage.size).toBeLessThan(1_600);
+  });
+
+  it.each<[string, (index: number) => number]>([
+    ['in turn', index => (index % 2 === 0 ? 60_000 : 120_000)],
+    ['that differ little', index => 60_000 + index],
+  ])('at most four records with a claim, whatever came before it with durations %s', (_, leaseMsOf) => {
+    const { storage, clock } = setUp();
+    for (let index = 0; index < 1_000; index++) {
+      storage.create(`key ${index}`, { ...CLAIM, leaseMs: leaseMsOf(index) });
+    }
+    clock.advance(120_000);
+    storage.create('new', CLAIM);
+    expect(storage.size).toBeGreaterThanOrEqual(1_000 - 4 + 1);
   });
 
   it('and uses the memory of released keys again', () => {
@@ -376,6 +419,27 @@ describe('MemoryStorage waits', () => {
     expect(isAwake).toBe(false);
     clock.advance(1);
     await woken;
+  });
+
+  it('without a timer once nobody waits', async () => {
+    jest.useFakeTimers();
+    try {
+      const { storage } = setUp();
+      storage.create('a', CLAIM);
+      const woken = storage.waitFor('a', new AbortController().signal);
+      const leaving = new AbortController();
+      storage.create('b', CLAIM);
+      const left = storage.waitFor('b', leaving.signal);
+      expect(jest.getTimerCount()).toBe(2);
+      storage.complete('a', CLAIM.token, outcomeOf(0), TTL_MS);
+      await woken;
+      expect(jest.getTimerCount()).toBe(1);
+      leaving.abort(new Error('The client has gone'));
+      await expect(left).rejects.toThrow('The client has gone');
+      expect(jest.getTimerCount()).toBe(0);
+    } finally {
+      jest.useRealTimers();
+    }
   });
 });
 

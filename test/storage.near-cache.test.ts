@@ -1,14 +1,13 @@
 import { Controller, type CanActivate, type ExecutionContext, Post, UseGuards } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { Idempotent, RedisStorage, type IdempotencyModuleOptions } from '../src';
 import { NearCache } from '../src/storage/near-cache';
 import type { ClaimRequest, CompletedRecord, IdempotencyRecord, Outcome } from '../src/storage/storage';
 import { storageContract } from '../src/testing';
 import { claimBy, LONG_MS } from './fixtures/claims';
 import { PLATFORMS, startApp, type TestApp } from './support/apps';
+import { memoryInUse } from './support/garbage';
 import { realTime } from './support/real-time';
 import { describeRedis, redisUrl } from './support/redis';
 import { SentCommands } from './support/sent-commands';
@@ -305,6 +304,29 @@ describe('an entry of the near cache', () => {
     expect(cache.size).toBe(1);
   });
 
+  it('may fill the cache to its last byte', () => {
+    const { bytes } = cacheOf(10_000, 'a');
+    expect(cacheOf(bytes, 'a').size).toBe(1);
+    expect(cacheOf(2 * bytes, 'a', 'b').size).toBe(2);
+  });
+
+  it.each<[string, string, Partial<CompletedRecord>, Partial<Outcome>]>([
+    ['key', 'a'.repeat(1_001), {}, {}],
+    ['fingerprint', 'a', { fingerprint: 'f'.repeat(1_000 + 'sha256:f'.length) }, {}],
+    ['reason', 'a', {}, { reason: 'r'.repeat(1_000) }],
+    ['header', 'a', {}, { headers: [['X-Long', 'v'.repeat(1_000)]] }],
+    ['list of a header', 'a', {}, { headers: [['X-Long', ['v'.repeat(500), 'v'.repeat(500)]]] }],
+    ['body', 'a', {}, { body: Buffer.alloc(1_000) }],
+  ])('counts its %s for maxBytes', (_, key, changed, outcome) => {
+    const { bytes } = cacheOf(10_000, 'a');
+    const cache = cacheOf(10_000);
+    const plain = record();
+    cache.note(key, { ...plain, ...changed, outcome: { ...plain.outcome, ...outcome } }, cache.moment());
+    expect(cache.size).toBe(1);
+    expect(cache.bytes - bytes).toBeGreaterThanOrEqual(1_000);
+    expect(cache.bytes - bytes).toBeLessThan(1_500);
+  });
+
   it('that is larger than all of the cache pushes nobody out', () => {
     const cache = cacheOf(10_000, 'a');
     cache.note('b', record(10_000), cache.moment());
@@ -336,21 +358,6 @@ describe('an entry of the near cache', () => {
     expect(taken).toBeLessThan(1.1 * maxBytes);
   });
 });
-
-/** Once collections have freed what nobody holds; bodies are freed beside them, at some time after. */
-async function memoryInUse(): Promise<number> {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as () => void;
-  let inUse = Infinity;
-  for (let still = 0; still < 4;) {
-    collect();
-    await new Promise(setImmediate);
-    const { heapUsed, arrayBuffers } = process.memoryUsage();
-    still = heapUsed + arrayBuffers < 0.99 * inUse ? 0 : still + 1;
-    inUse = heapUsed + arrayBuffers;
-  }
-  return inUse;
-}
 
 let runs = 0;
 let isAllowed = true;

@@ -12,3 +12,18 @@ export async function untilCollected(what: string, kept: readonly WeakRef<object
     return kept.filter(one => one.deref() !== undefined).length <= 1;
   });
 }
+
+/** Once collections have freed what nobody holds; bodies are freed beside them, at some time after. */
+export async function memoryInUse(): Promise<number> {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  let inUse = Infinity;
+  for (let still = 0; still < 4;) {
+    collect();
+    await new Promise(setImmediate);
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    still = heapUsed + arrayBuffers < 0.99 * inUse ? 0 : still + 1;
+    inUse = heapUsed + arrayBuffers;
+  }
+  return inUse;
+}
