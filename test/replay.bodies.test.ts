@@ -262,6 +262,12 @@ function heads(path: string, mark: Mark): Type {
       res.removeHeader('X-From-Middleware');
       return { poweredBy: String(res.getHeader('X-Powered-By')) };
     }
+    @Post('vary-removed-in-handler') @mark() varyRemoved(
+      @Res({ passthrough: true }) res: PassthroughResponse,
+    ) {
+      res.removeHeader('Vary');
+      return { vary: String(res.getHeader('Vary')) };
+    }
     @Post('overwritten-in-handler')
     @mark()
     overwritten(@Res({ passthrough: true }) res: PassthroughResponse) {
@@ -346,6 +352,7 @@ const POSTS = [
   ],
   ...['no-content', 'no-content-with-value', 'reset-content', 'accepted', 'not-modified', 'teapot'],
   ...['passthrough-status', 'decorated', 'set-in-handler', 'removed-in-handler', 'overwritten-in-handler'],
+  'vary-removed-in-handler',
   ...['location', 'redirect', 'dynamic-redirect', 'etag', 'vary', 'content-type-alone'],
 ];
 
@@ -374,6 +381,7 @@ function describeReplays(kit: Kit, mark: Mark): void {
             next: () => void,
           ) => {
             res.setHeader('X-From-Middleware', 'yes');
+            res.setHeader('Vary', 'Origin');
             next();
           },
         ),

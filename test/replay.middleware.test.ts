@@ -44,7 +44,7 @@ const TEXT = 'compresses well, '.repeat(100);
 interface CookieResponse {
   cookie?(name: string, value: string): unknown;
   setCookie?(name: string, value: string): unknown;
-  header(name: string, value: string): unknown;
+  header(name: string, value: string | string[]): unknown;
 }
 
 function handlers(path: string, mark: Mark): Type {
@@ -77,6 +77,13 @@ function handlers(path: string, mark: Mark): Type {
       res.header('Retry-After', '9');
       res.header('X-Kept', 'yes');
       return 'limited';
+    }
+    @Post('nothing') @mark() nothing() {
+      return undefined;
+    }
+    @Post('links') @mark() links(@Res({ passthrough: true }) res: CookieResponse) {
+      res.header('Link', ['</a>', '</b>']);
+      return 'linked';
     }
     @Get('tagged') @mark() tagged() {
       return { tagged: true };
@@ -455,6 +462,62 @@ describePlatforms(kit => {
       expect(bodies).toEqual([TEXT + TEXT, json, '{"small":true}', '{"small":true}', json]);
       await wire.abort();
     });
+  });
+});
+
+describe.each([
+  ['before-response', CONTROLLERS],
+  ['after-response', TEED],
+])('Fastify hooks of the application, with complete: %s', (_complete, controllers) => {
+  let app: TestApp;
+  let requests = 0;
+
+  beforeAll(async () => {
+    app = await startApp({
+      platform: 'fastify',
+      storage: new MemoryStorage(),
+      controllers,
+      prepare: nest =>
+        (nest as NestFastifyApplication)
+          .getHttpAdapter()
+          .getInstance()
+          .addHook('onSend', (_request, reply, payload, done) => {
+            reply.header('X-Request-Id', String(++requests));
+            const links = reply.getHeader('link');
+            if (Array.isArray(links)) links.push('</added>');
+            done(
+              null,
+              typeof payload === 'string' || payload instanceof Buffer ? `<${String(payload)}>` : payload,
+            );
+          }),
+    });
+  });
+  afterAll(() => app.close());
+
+  it.each(['json', 'small'])('change the bytes of an answer once: %s', async route => {
+    const key = newKey();
+    const first = await app.post(`/marked/${route}`, key);
+    expect(first.body.toString()).toMatch(/^<{.*}>$/);
+    for (let replay = 0; replay < 2; replay++) {
+      expect((await app.post(`/marked/${route}`, key)).body.toString()).toBe(first.body.toString());
+    }
+  });
+
+  it.each(['small', 'nothing'])('give every replay headers of its own: %s', async route => {
+    const key = newKey();
+    const ids = [];
+    for (let time = 0; time < 3; time++) {
+      ids.push(Number(headerOf(await app.post(`/marked/${route}`, key), 'x-request-id')));
+    }
+    expect(ids).toEqual([requests - 2, requests - 1, requests]);
+  });
+
+  it('find the headers of every replay as they were stored', async () => {
+    const key = newKey();
+    await app.post('/marked/links', key);
+    const replay = await app.post('/marked/links', key);
+    expect(replay.status).toBe(201);
+    expect(headerOf(await app.post('/marked/links', key), 'link')).toEqual(headerOf(replay, 'link'));
   });
 });
 
