@@ -27,6 +27,8 @@ import { headerOf } from './support/wire';
 const LEASE_MS = 45_000;
 
 let gate: Gate;
+/** Of a handler that is at work when its client goes. */
+let work: Gate;
 
 @Injectable()
 class Slow implements NestInterceptor {
@@ -56,6 +58,10 @@ class GoneController {
   @Post('interceptor') @UseInterceptors(Slow) @marked({ lease: LEASE_MS }) behindInterceptor() {
     return { paid: true };
   }
+  @Post('handler') @UseInterceptors(Slow) @marked({ lease: LEASE_MS }) async behindSlowHandler() {
+    await work.pass();
+    return { paid: true };
+  }
   @Post('filter') @UseFilters(SlowFilter) @marked({ lease: LEASE_MS }) behindFilter() {
     throw new ConflictException();
   }
@@ -78,21 +84,30 @@ describePlatforms(kit => {
     });
   });
   afterAll(() => app.close());
-  beforeEach(() => (gate = new Gate()));
+  beforeEach(() => {
+    gate = new Gate();
+    work = new Gate();
+  });
   afterEach(() => jest.useRealTimers());
 
   async function leaveDuring(path: string, key: string): Promise<void> {
     const wire = await app.connect();
     wire.send({ path, headers: { 'Idempotency-Key': key } });
-    await gate.reached();
+    const isHandlerAtWork = path === '/gone/handler';
+    await (isHandlerAtWork ? work : gate).reached();
     jest.useFakeTimers({ doNotFake: ['setImmediate', 'nextTick', 'queueMicrotask', 'performance', 'Date'] });
     await wire.abort();
     await gone;
+    await new Promise(setImmediate);
+    if (!isHandlerAtWork) return;
+    work.open();
+    await gate.reached();
     await new Promise(setImmediate);
   }
 
   describe.each([
     ['an interceptor', '/gone/interceptor', 'outcome-not-stored'],
+    ['a handler and then an interceptor', '/gone/handler', 'outcome-not-stored'],
     ['an exception filter', '/gone/filter', 'outcome-unknown'],
   ])('while %s is at work', (_who, path, held) => {
     it('gets its answer with the retry, up to one lease later', async () => {
