@@ -312,6 +312,42 @@ describePlatforms(kit => {
     });
   });
 
+  describe('replayHeaders with a list', () => {
+    @Controller('listed')
+    class Listed {
+      @Post() @marked({ replayHeaders: ['Content-Type', 'X-Kept', 'X-Visit'] }) post(
+        @Res({ passthrough: true }) res: CookieResponse,
+      ) {
+        res.header('X-Kept', 'yes');
+        res.header('X-Secret', 'for the first one alone');
+        return { listed: true };
+      }
+    }
+    let visits = 0;
+    const app = useApp(
+      kit,
+      nest =>
+        nest.use((_req: unknown, res: { setHeader(name: string, value: string): void }, next: () => void) => {
+          res.setHeader('X-Visit', String(++visits));
+          next();
+        }),
+      [Listed],
+    );
+
+    it('replays those headers, whoever has set them, and no others', async () => {
+      const key = newKey();
+      const first = await app.current.post('/listed', key);
+      const replay = await app.current.post('/listed', key);
+      expect(headerOf(replay, 'idempotent-replayed')).toBe('true');
+      for (const name of ['content-type', 'x-kept', 'x-visit']) {
+        expect(headerOf(replay, name)).toBe(headerOf(first, name));
+      }
+      expect(headerOf(first, 'x-secret')).toBe('for the first one alone');
+      expect(headerOf(replay, 'x-secret')).toBeUndefined();
+      expect(replay.body).toEqual(first.body);
+    });
+  });
+
   describe('a method that somebody else has put on the response', () => {
     type WriteHead = (this: unknown, ...args: unknown[]) => unknown;
     type Patched = { writeHead: WriteHead; raw?: Patched };
