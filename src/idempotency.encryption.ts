@@ -55,7 +55,7 @@ function aes256Key(at: string, key: unknown): Uint8Array {
 /** What came may be a key, if in the wrong place, which must not reach a log. */
 function sizeOf(value: unknown): string {
   if (typeof value === 'string')
-    return value === '' ? 'an empty text' : `a text of ${value.length} characters`;
+    return value === '' ? 'an empty string' : `a string of ${value.length} characters`;
   if (value instanceof Uint8Array) return `${value.length} bytes`;
   if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
   if (value === undefined) return 'nothing';

@@ -25,7 +25,11 @@ export function boolean(option: string, value: unknown): void {
 
 export function duration(option: string, value: unknown): void {
   if (value !== undefined && durationMs(value) === undefined) {
-    throw failure(option, "a positive number of milliseconds or a text such as '45s', '24h' or '30d'", value);
+    throw failure(
+      option,
+      "a positive number of milliseconds or a string such as '45s', '24h' or '30d'",
+      value,
+    );
   }
 }
 
@@ -80,7 +84,7 @@ export function secret(option: string, value: unknown): void {
   if (value === undefined || (typeof value === 'string' && value.length >= 16)) return;
   // A secret that is too short is still a secret: the message tells nothing of it.
   const got = typeof value === 'string' ? new Shown(`${value.length} characters`) : new Shown(typeof value);
-  throw failure(option, 'a text of at least 16 characters', got);
+  throw failure(option, 'a string of at least 16 characters', got);
 }
 
 const STORAGE_METHODS = ['get', 'create', 'complete', 'release', 'extend', 'delete'];

@@ -404,7 +404,7 @@ describe('a wrong encryption option', () => {
 
   it.each(['short', 'x'.repeat(15)])('shows no secret: %s', secret => {
     expect(() => resolveModuleSettings({ secret })).toThrow(
-      `Expected \`secret\` to be a text of at least 16 characters, got ${secret.length} characters.`,
+      `Expected \`secret\` to be a string of at least 16 characters, got ${secret.length} characters.`,
     );
   });
 });

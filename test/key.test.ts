@@ -191,7 +191,7 @@ describe('a key from a function or a caller of run()', () => {
 
   it('is told to be empty where it is', () => {
     expect(() => checkKey('', rules)).toThrow(
-      'Expected the key to be a string of 1 to 255 characters, got an empty text.',
+      'Expected the key to be a string of 1 to 255 characters, got an empty string.',
     );
   });
 

@@ -33,7 +33,7 @@ function refusal(act: () => unknown): string | undefined {
   }
 }
 
-const DURATION = "a positive number of milliseconds or a text such as '45s', '24h' or '30d'";
+const DURATION = "a positive number of milliseconds or a string such as '45s', '24h' or '30d'";
 const SECRET_KEY = 'c2VjcmV0';
 
 /** Options of a route, which can be set for the module too. */
@@ -163,7 +163,7 @@ describe('a wrong option is refused by its name, with what was expected and what
   it.each([
     ['mixed up', [{ id: key, key: 'a' }], 'Expected the `key` of `encryption.keys[0]` to be 32 bytes'],
     ['a text without an id', [{ key }], '`encryption.keys[0]` to be a key with an `id` of its own'],
-    ['in an id with a blank', [{ id: `a ${key}`, key }], 'got a text of 46 characters as its `id`'],
+    ['in an id with a blank', [{ id: `a ${key}`, key }], 'got a string of 46 characters as its `id`'],
     ['twice under an id', Array(2).fill({ id: key, key }), '`encryption.keys[1]` to be a key with an `id`'],
   ])('encryption: a key that is %s, by its position', (_what, keys, message) => {
     const told = refusal(() => resolveModuleSettings({ encryption: { keys: keys as EncryptionKey[] } }));
@@ -183,7 +183,7 @@ describe('a wrong option is refused by its name, with what was expected and what
     [
       'a text',
       { keys: SECRET_KEY },
-      'Expected `encryption.keys` to be an array of at least one key, got a text of 8 characters.',
+      'Expected `encryption.keys` to be an array of at least one key, got a string of 8 characters.',
     ],
     ['an empty array', { keys: [] }, 'to be an array of at least one key, got an empty array.'],
     ['nothing', {}, 'to be an array of at least one key, got nothing.'],

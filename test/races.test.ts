@@ -5,7 +5,7 @@ import { ask, brief, Ledger, startWork, type WorkSetup } from './support/work';
 
 /*
  * In one record life at most one handler begins, and every replay is the outcome that its owner completed. None of the
- * letters (a) to (i) applies to the tests of this file, except where one is named.
+ * letters (a) to (j) applies to the tests of this file, except where one is named.
  */
 
 jest.setTimeout(20_000);

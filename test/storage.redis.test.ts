@@ -354,7 +354,7 @@ describe('RedisStorage options', () => {
     ],
     [
       { maxAge: 'soon' },
-      "Expected `nearCache.maxAge` to be a positive number of milliseconds or a text such as '45s', '24h' or '30d', got 'soon'.",
+      "Expected `nearCache.maxAge` to be a positive number of milliseconds or a string such as '45s', '24h' or '30d', got 'soon'.",
     ],
   ])('nearCache %p is refused', (nearCache, message) => {
     expect(() => new RedisStorage({ client, nearCache: nearCache as boolean })).toThrow(

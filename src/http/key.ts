@@ -167,7 +167,7 @@ function assertUsable(key: string, subject: string, rules: KeyRules, asciiOnly: 
 /** A header without a value holds nothing; a function that gives an empty text has given something. */
 function blankness(key: string, isHeader: boolean): string {
   if (key !== '') return 'white space only';
-  return isHeader ? 'nothing' : 'an empty text';
+  return isHeader ? 'nothing' : 'an empty string';
 }
 
 /** Says what came in general terms: a key is never echoed. */

@@ -134,7 +134,7 @@ export function checkClient(client: RedisClient | undefined): asserts client is 
 
 /** Names a value without its contents, which can be a password. */
 function nameOf(value: unknown): string {
-  if (typeof value === 'string') return value === 'slave' || value === 'all' ? `'${value}'` : 'a text';
+  if (typeof value === 'string') return value === 'slave' || value === 'all' ? `'${value}'` : 'a string';
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function: pass the client as `{ client }`';
   if (typeof value !== 'object' || value === null) return inspect(value);
