@@ -2,6 +2,7 @@ import { Controller, Next, Post, Req, Res, type Type } from '@nestjs/common';
 import * as nest from '@nestjs/common';
 import type { Response as ExpressResponse } from 'express';
 import type { FastifyReply } from 'fastify';
+import { createReadStream } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -221,6 +222,14 @@ function nodeResponses(path: string, mark: Mark): Type {
       const raw = rawOf(res);
       await pipeline(Readable.from(['one, ']), raw, { end: false });
       await pipeline(Readable.from(['two']), raw);
+    }
+    @Post('unreadable-file') @mark() unreadableFile(@Res() res: ServerResponse) {
+      const raw = rawOf(res);
+      const tellMissing = () => {
+        raw.statusCode = 410;
+        raw.end('gone');
+      };
+      createReadStream('/no/such/file').on('error', tellMissing).pipe(raw);
     }
     @Post('response-web-stream') @mark() async webStream(@Res() res: ServerResponse) {
       const raw = rawOf(res);
@@ -456,6 +465,7 @@ const NODE = [
     'pipeline',
     'pipeline-transform',
     'piped-in-turns',
+    'unreadable-file',
   ],
   ...[
     'write-head-lower-case',

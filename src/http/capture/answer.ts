@@ -138,13 +138,18 @@ export abstract class Answer {
     if (event === 'pipe') {
       this.source = argument as EventEmitter;
       // errorMonitor sees the error and leaves it to whoever handles it.
-      this.source.once(errorMonitor, () => (this.sourceFailed = true));
+      this.source.once(errorMonitor, () => this.sourceFails());
     } else if (event === 'unpipe' && !hasEnded(argument)) {
-      this.sourceFailed = true;
+      this.sourceFails();
     } else if (event === 'close' && !this.ended) {
       if (this.source !== undefined) this.sourceFailed = true;
       this.listener.onCut(this.sourceFailed);
     }
+  }
+
+  /** Before the head and the first byte nothing of it is in the answer, such as one that tells of a missing file. */
+  private sourceFails(): void {
+    if (this.committed || this.size > 0) this.sourceFailed = true;
   }
 
   /** What the finished answer is to the engine. */
