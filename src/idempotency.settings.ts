@@ -8,7 +8,6 @@ import type { IdempotencyListener } from './idempotency.events';
 import {
   DEFAULTS,
   type IdempotencyFactoryOptions,
-  type IdempotencyModuleOptions,
   type IdempotencyRouteOptions,
   type RequestFunction,
 } from './idempotency.options';
@@ -168,8 +167,8 @@ export function definedOptions<T extends object>(options: T): Partial<T> {
 }
 
 /** Nest takes it out of the options of forRoot(). What a factory returns comes too late for it. */
-function refuseIsGlobal(options: IdempotencyModuleOptions | undefined): void {
-  if (options?.isGlobal === undefined) return;
+function refuseIsGlobal(options: object): void {
+  if (!Object.hasOwn(Object(options) as object, 'isGlobal')) return;
   throw new IdempotencyConfigurationError(
     'Expected `isGlobal` to stand beside the factory in forRootAsync(), got it in what the factory returns. Move it there.',
   );

@@ -25,7 +25,7 @@ import {
 } from '@nestjs/microservices';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import { createServer, type AddressInfo } from 'node:net';
-import { firstValueFrom, lastValueFrom, of, toArray } from 'rxjs';
+import { firstValueFrom, lastValueFrom, of, toArray, type Observable } from 'rxjs';
 import {
   MemoryStorage,
   Idempotent,
@@ -250,6 +250,15 @@ describe('GraphQL mutations', () => {
       return new Error(`declined ${++runs}`);
     }
 
+    @Mutation(() => Payment)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+      scope: false,
+    })
+    progress(): Observable<Payment | Error> {
+      return of(new Error('progress'), { id: ++runs, amount: 1 });
+    }
+
     @Query(() => Int)
     count() {
       return runs;
@@ -267,6 +276,18 @@ describe('GraphQL mutations', () => {
 
   @Resolver()
   class RefundsResolver {
+    constructor() {
+      this.bound = this.bound.bind(this);
+    }
+
+    @Mutation(() => Int)
+    @Idempotent({
+      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
+    })
+    bound(): number {
+      return ++runs;
+    }
+
     @Mutation(() => Int, { name: 'refund' })
     @Idempotent({
       key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
@@ -350,9 +371,27 @@ describe('GraphQL mutations', () => {
     expect(runs).toBe(2);
   });
 
+  it('takes the last of what a resolver emits for what it returns', async () => {
+    const mutation = 'mutation { progress { id } }';
+    expect((await query(mutation, 'g7')).data).toEqual({ progress: { id: 1 } });
+    expect((await query(mutation, 'g7')).errors?.[0]?.extensions).toEqual({ code: 'outcome-not-stored' });
+    expect(runs).toBe(1);
+  });
+
+  it('protects a resolver whose instance replaces its method', async () => {
+    const text = 'mutation { bound }';
+    expect((await query(text, 'g8')).data).toEqual({ bound: 1 });
+    expect((await query(text, 'g8')).data).toEqual({ bound: 1 });
+    expect(runs).toBe(1);
+  });
+
+  it('keeps what toJSON() makes of a Map', () => {
+    const tags = Object.assign(new Map([['a', 1]]), { toJSON: () => ({ a: 1 }) });
+    expect(GRAPHQL_CODEC.decode(GRAPHQL_CODEC.encode([{ tags }]))).toEqual([{ tags: { a: 1 } }]);
+  });
+
   it.each([
     ['a promise', Promise.resolve(1)],
-    ['a function', () => 1],
     ['a Map', new Map([[1, 2]])],
     ['a Set', new Set([1])],
     ['an error in a list', [new Error('declined')]],

@@ -480,7 +480,7 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
 
 it('RedisStorage does not tell the URL that it is given instead of a client', () => {
   const create = () => new RedisStorage({ client: 'redis://user:hunter2@host' as never });
-  expect(create).toThrow(/^Expected `client` to be an ioredis client or Cluster .*, got a text$/);
+  expect(create).toThrow(/^Expected `client` to be an ioredis client or Cluster .*, got a string$/);
 });
 
 it('RedisStorage is refused without a client', () => {

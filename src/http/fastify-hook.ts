@@ -1,6 +1,6 @@
 import { noteSentPayload } from './capture/raw-capture';
 import type { FastifyReplyLike } from './raw-response';
-import { replayedPayload } from './replay';
+import { enterReplay } from './replay';
 import { replyAnswerOf, type Done } from './capture/reply-answer';
 
 type OnSend = (request: unknown, reply: FastifyReplyLike, payload: unknown, done: Done) => void;
@@ -23,5 +23,5 @@ const onSend: OnSend = (_request, reply, payload, done) => {
   const answer = replyAnswerOf(reply);
   if (answer !== undefined) return answer.take(payload, done);
   noteSentPayload(reply, payload);
-  done(null, replayedPayload(reply) ?? payload);
+  done(null, enterReplay(reply) ?? payload);
 };

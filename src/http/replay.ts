@@ -75,13 +75,16 @@ export function replayedValue({ status, headers, body }: Outcome): unknown {
  * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
  * has failed, or answers for itself.
  */
-export function replayedPayload(reply: { raw: RawResponse }): Buffer | undefined {
+export function enterReplay(reply: FastifyReplyLike): Buffer | undefined {
   const replayed = (reply.raw as ReplayingResponse)[REPLAYED];
-  return replayed !== undefined && replayed.status === reply.raw.statusCode ? replayed.body : undefined;
+  if (replayed === undefined || replayed.status !== reply.raw.statusCode) return undefined;
+  // Fastify gives bytes a content type where they have none.
+  if (!replayed.hasType) reply.removeHeader('content-type');
+  return replayed.body;
 }
 
 interface ReplayingResponse extends RawResponse {
-  [REPLAYED]?: { readonly status: number; readonly body: Buffer };
+  [REPLAYED]?: { readonly status: number; readonly body: Buffer; readonly hasType: boolean };
 }
 
 /** In bytes. What is longer is not worth a copy. */
@@ -137,9 +140,9 @@ function payloadOf(reply: FastifyReplyLike, status: number, body: Buffer): unkno
   const { raw } = reply;
   // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
   if (body.length === 0) return raw.req?.method === 'HEAD' ? Readable.from([]) : undefined;
-  (raw as ReplayingResponse)[REPLAYED] = { status, body };
-  // Bytes get a content type from Fastify where they have none, a stream does not. The hook takes the bytes all the same.
-  return reply.getHeader('content-type') === undefined ? Readable.from([body]) : body;
+  const hasType = reply.getHeader('content-type') !== undefined;
+  (raw as ReplayingResponse)[REPLAYED] = { status, body, hasType };
+  return body;
 }
 
 /** Lets the body be written before the answer is ended, whoever ends it. */

@@ -71,7 +71,8 @@ function unbound(at: string, isInherited: boolean): string {
 
 /**
  * Refuses a handler that an instance replaces, as `this.pay = this.pay.bind(this)` does in its constructor: Nest takes handlers from
- * instances, and their interceptors and guards from the function that it finds there. A request-scoped one has no instance yet.
+ * instances, and their interceptors and guards from the function that it finds there. Resolvers it takes from prototypes. A
+ * request-scoped controller has no instance yet.
  */
 export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
   const wrappers = [...modules.values()].flatMap(({ controllers, providers }) => [
@@ -79,6 +80,7 @@ export function refuseReplaced(marked: readonly MarkedHandler[], modules: Module
     ...providers.values(),
   ]);
   for (const { controller, handler, name } of marked) {
+    if (Reflect.hasMetadata(NEST_METADATA.resolverType, handler)) continue;
     for (const { metatype, instance } of wrappers as Iterable<{ metatype: unknown; instance: unknown }>) {
       if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;
       const own: unknown = Object.getOwnPropertyDescriptor(instance, name)?.value;
@@ -90,7 +92,7 @@ export function refuseReplaced(marked: readonly MarkedHandler[], modules: Module
 
 function replacedByInstance(at: string, name: string): IdempotencyConfigurationError {
   return new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but an instance of the class replaces the method, as \`this.${name} = this.${name}.bind(this)\` does, so it would run unprotected, and without its guards. Remove the assignment: Nest calls handlers on their instance anyway.`,
+    `${at} is marked with \`@Idempotent()\`, but an instance of the class replaces the method, as \`this.${name} = this.${name}.bind(this)\` does, so it would run unprotected, and without its guards. Remove the assignment: Nest calls handlers on their instance anyway. In a test, spy on the prototype, or once the application has started.`,
   );
 }
 

@@ -103,30 +103,26 @@ export const MESSAGE_CODEC: ValueCodec = {
   givesItself: false,
 };
 
-/** What JSON leaves out or empties without a word, although fields of GraphQL are made of it. */
-function isLostInJson(value: unknown): boolean {
-  return (
-    typeof value === 'function' ||
-    types.isPromise(value) ||
-    types.isMap(value) ||
-    types.isSet(value) ||
-    value instanceof Error
-  );
-}
-
+/**
+ * JSON makes `{}` of these without a word, and fields of GraphQL are made of them. An error is one by its own, whatever its `toJSON()`
+ * gives: its field fails.
+ */
 const taggedWhole: Replacer = function (key, value) {
-  if (isLostInJson(Reflect.get(this as object, key))) throw new TypeError('JSON cannot keep the value');
+  const isEmptied = types.isPromise(value) || types.isMap(value) || types.isSet(value);
+  if (isEmptied || Reflect.get(this as object, key) instanceof Error) {
+    throw new TypeError('JSON cannot keep the value');
+  }
   return tagged.call(this, key, value);
 };
 
 /**
  * What a resolver returns goes on through the fields of its type: Nest's scalar for dates takes nothing but a `Date`, and unions
  * are told by class. So the first caller gets the value itself, and a repetition what messages get. An `Error` that a resolver returns
- * is one that it throws (graphql-js, `completeValue()`).
+ * is one that it throws (graphql-js, `completeValue()`); of what it emits, Nest returns the last.
  */
 export const GRAPHQL_CODEC: ValueCodec = {
   encode: value => jsonBytes(value, taggedWhole),
   decode: body => jsonValue(body, untagged),
   givesItself: true,
-  isThrow: emitted => Array.isArray(emitted) && emitted.some(value => value instanceof Error),
+  isThrow: emitted => Array.isArray(emitted) && emitted.at(-1) instanceof Error,
 };

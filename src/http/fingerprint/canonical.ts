@@ -128,9 +128,7 @@ function textOfSorted(values: readonly unknown[], depth: number): string {
 
 /** Whether its members say nothing of what it will give: a stream, or an Observable. */
 function givesLater(value: object): boolean {
-  return (
-    isObservable(value) || Symbol.asyncIterator in value || typeof Reflect.get(value, 'pipe') === 'function'
-  );
+  return isObservable(value) || Symbol.asyncIterator in value;
 }
 
 /** An instance whose members do not tell its content, such as a `FormData`, a promise or a stream: any two of them would look alike. */
