@@ -15,7 +15,7 @@ import { markOf, type RequestMark } from './idempotency.marks';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { ValueExchange, type ValueExchangeParts } from './idempotency.value-exchange';
+import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
 import { isCallUnderWay } from './value/value-calls';
@@ -25,7 +25,7 @@ import { ValuePlanner } from './value/value-plan';
 @Injectable()
 @SetMetadata(INTERCEPTOR_METADATA, true)
 export class IdempotencyInterceptor implements NestInterceptor {
-  private readonly parts: HttpExchangeParts & ValueExchangeParts;
+  private readonly parts: HttpExchangeParts;
   private readonly valuePlanner: ValuePlanner;
 
   constructor(
@@ -33,7 +33,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
-    this.parts = { routes, settings, shutdown: engine.shutdown };
+    this.parts = { routes, settings };
     this.valuePlanner = new ValuePlanner(settings);
   }
 
@@ -76,7 +76,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     next: CallHandler,
   ): Promise<Observable<unknown>> {
     if (isCallUnderWay(context)) return next.handle();
-    const exchange = new ValueExchange(this.parts, context, next);
+    const exchange = new ValueExchange(this.engine.shutdown, context, next);
     const plan = await this.planValue(route, context);
     if (plan !== undefined) return this.engine.run(plan, exchange);
     this.reportSkipped(route);

@@ -14,8 +14,8 @@ export interface Lease {
   assertHeld(): void;
   /**
    * Marks the record before an effect that cannot be taken back. From then on a crash, a lapse or an error holds the key: the
-   * handler does not run again, unless one of the letters (d) to (h) or (j) of the guarantee applies. Rejects where the mark cannot be made; the
-   * effect must not begin then.
+   * handler does not run again, unless one of the letters (d) to (h) or (j) of the guarantee applies. Rejects where the mark cannot
+   * be made; the effect must not begin then.
    */
   effectBegins(): Promise<void>;
   /**

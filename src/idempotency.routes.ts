@@ -20,7 +20,7 @@ import {
 } from './routes/discovery';
 import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
 import { documentRoute } from './routes/openapi';
-import { hostOf, protectorOf, type NestModule } from './routes/reach';
+import { hostOf, protectorOf, wrappersOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
   refuseReplaced,
@@ -236,9 +236,9 @@ function split<T>(all: readonly T[], isFirst: (one: T) => boolean): [T[], T[]] {
 }
 
 /** Classes of a module's controllers, gateways, resolvers and other providers. */
-function classesOf({ controllers, providers }: NestModule): Controller[] {
-  return [...controllers.values(), ...providers.values()]
-    .map(({ metatype }) => metatype as unknown)
+function classesOf(module: NestModule): Controller[] {
+  return wrappersOf(module)
+    .map(({ metatype }) => metatype)
     .filter(
       (metatype): metatype is Controller =>
         typeof metatype === 'function' && metatype.prototype !== undefined,

@@ -1,21 +1,14 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
-import { defer, finalize, from, lastValueFrom, throwError, toArray, type Observable } from 'rxjs';
+import { defer, finalize, from, lastValueFrom, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import type { Shutdown } from './engine/shutdown';
 import type { Execution } from './idempotency.engine';
 import { RecordUnreadableError, ShuttingDownError, type IdempotencyError } from './idempotency.errors';
-import type { ModuleSettings } from './idempotency.settings';
 import { isEventHandler } from './routes/discovery';
 import type { Outcome } from './storage/storage';
 import { enterCall } from './value/value-calls';
 import { GRAPHQL_CODEC, MESSAGE_CODEC, type ValueCodec } from './value/value-codec';
 import { runForValue } from './value/value-run';
-
-/** What all calls of an application share. */
-export interface ValueExchangeParts {
-  readonly settings: Pick<ModuleSettings, 'errorFormat'>;
-  readonly shutdown: Pick<Shutdown, 'hasBegun'>;
-}
 
 /**
  * One message or GraphQL mutation on its way through the interceptor, once the engine has decided its key. It has no response of its
@@ -25,7 +18,7 @@ export class ValueExchange implements Execution<Observable<unknown>> {
   private readonly codec: ValueCodec;
 
   constructor(
-    private readonly parts: ValueExchangeParts,
+    private readonly shutdown: Pick<Shutdown, 'hasBegun'>,
     private readonly context: ExecutionContext,
     private readonly next: CallHandler,
   ) {
@@ -46,8 +39,8 @@ export class ValueExchange implements Execution<Observable<unknown>> {
     return from(values as unknown[]);
   }
 
-  refuse(error: IdempotencyError): Observable<unknown> {
-    return throwError(() => error.inFormat(this.parts.settings.errorFormat));
+  refuse(error: IdempotencyError): never {
+    throw error;
   }
 
   executeUnprotected(): Observable<unknown> {
@@ -60,8 +53,8 @@ export class ValueExchange implements Execution<Observable<unknown>> {
 
   /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */
   private refuseWhileClosing(): void {
-    const { context, parts } = this;
+    const { context, shutdown } = this;
     const isRequest = context.getType() === 'rpc' && !isEventHandler(context.getHandler());
-    if (isRequest && parts.shutdown.hasBegun) throw new ShuttingDownError();
+    if (isRequest && shutdown.hasBegun) throw new ShuttingDownError();
   }
 }

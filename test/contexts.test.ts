@@ -196,6 +196,7 @@ interface GraphqlError {
 }
 
 describe('GraphQL mutations', () => {
+  const key = (request: { headers: Record<string, string> }) => request.headers['idempotency-key'];
   let runs = 0;
 
   @ObjectType()
@@ -220,10 +221,7 @@ describe('GraphQL mutations', () => {
   @Resolver(() => Payment)
   class PaymentsResolver {
     @Mutation(() => Settled)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-      scope: false,
-    })
+    @Idempotent({ key, scope: false })
     settle(): Settled {
       runs++;
       const by = Object.assign(new Card(), { ends: new Date('2030-01-31') });
@@ -231,10 +229,7 @@ describe('GraphQL mutations', () => {
     }
 
     @Mutation(() => Payment)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-      scope: false,
-    })
+    @Idempotent({ key, scope: false })
     entity(): Payment {
       const payment: Payment & { order?: object } = { id: ++runs, amount: 7 };
       payment.order = { payments: [payment] };
@@ -242,19 +237,13 @@ describe('GraphQL mutations', () => {
     }
 
     @Mutation(() => Payment)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-      scope: false,
-    })
+    @Idempotent({ key, scope: false })
     declined(): Payment | Error {
       return new Error(`declined ${++runs}`);
     }
 
     @Mutation(() => Payment)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-      scope: false,
-    })
+    @Idempotent({ key, scope: false })
     progress(): Observable<Payment | Error> {
       return of(new Error('progress'), { id: ++runs, amount: 1 });
     }
@@ -265,10 +254,7 @@ describe('GraphQL mutations', () => {
     }
 
     @Mutation(() => Payment)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-      scope: false,
-    })
+    @Idempotent({ key, scope: false })
     pay(@Args('amount', { type: () => Int }) amount: number): Payment {
       return { id: ++runs, amount };
     }
@@ -281,17 +267,13 @@ describe('GraphQL mutations', () => {
     }
 
     @Mutation(() => Int)
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-    })
+    @Idempotent({ key })
     bound(): number {
       return ++runs;
     }
 
     @Mutation(() => Int, { name: 'refund' })
-    @Idempotent({
-      key: (request: { headers: Record<string, string> }) => request.headers['idempotency-key'],
-    })
+    @Idempotent({ key })
     pay(): number {
       return -1;
     }

@@ -2,7 +2,7 @@ import { inspect } from 'node:util';
 import { MAX_TIMER_MS } from '../duration';
 import { LeaseLostError, StorageUnavailableError } from '../idempotency.errors';
 import type { IdempotencyEvent, IdempotencyEventName } from '../idempotency.events';
-import { chain, isPromise, type MaybePromise } from '../maybe-promise';
+import { after, chain, type MaybePromise } from '../maybe-promise';
 import { RECORD_FORMAT, type Completion, type InProgressRecord } from '../storage/storage';
 import type { EngineParts, RequestPlan } from './engine-parts';
 import type { Beating } from './heartbeat';
@@ -194,8 +194,7 @@ export class Claim implements Beating {
     this.overAt = now();
     this.nextBeatAt = Infinity;
     if (wasTaken) return this.leave();
-    const done = this.carryOut(decision);
-    return isPromise(done) ? done.then(() => this.leave()) : this.leave();
+    return after(this.carryOut(decision), () => this.leave());
   }
 
   /** Only at the end: a closing application waits for those that the heartbeat knows. */

@@ -5,7 +5,7 @@ import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
 import { callRequestFunction, keyFrom, scopeFrom } from '../request-functions';
-import { after, isPromise, type MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
 import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
 import { readKey } from './key';
@@ -50,8 +50,7 @@ export class HttpPlanner {
    * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError (or rejects with it)
    */
   plan(exchange: PlannedExchange): MaybePromise<RequestPlan | undefined> {
-    const key = this.keyOf(exchange);
-    return isPromise(key) ? key.then(found => this.planFor(exchange, found)) : this.planFor(exchange, key);
+    return after(this.keyOf(exchange), key => this.planFor(exchange, key));
   }
 
   private planFor(exchange: PlannedExchange, key: string | undefined): MaybePromise<RequestPlan | undefined> {

@@ -8,8 +8,9 @@ export function hasServer(adapter: ClosingAdapter | undefined): adapter is Closi
 }
 
 /**
- * Calls back once the server has closed, also where a plugin of it failed to, and lets Nest wait for it. Nest's own hook of that moment, `onApplicationShutdown()`,
- * comes last to a global module: after those of applications, in which they close their Redis clients.
+ * Calls back once the server has closed, also where a plugin of it failed to, and lets Nest wait for it. Nest's own hook of that
+ * moment, `onApplicationShutdown()`, comes last to a global module: after those of applications, in which they close their Redis
+ * clients.
  */
 export function whenServerHasClosed(
   adapter: ClosingAdapter | undefined,

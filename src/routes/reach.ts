@@ -5,6 +5,17 @@ import { MODULE_SETTINGS } from '../idempotency.tokens';
 /** A module as Nest has built it. */
 export type NestModule = NonNullable<ReturnType<ModulesContainer['get']>>;
 
+/** What Nest keeps of a controller, gateway, resolver or other provider. */
+export interface Wrapper {
+  readonly metatype: unknown;
+  readonly instance: unknown;
+}
+
+/** A module's controllers and providers. */
+export function wrappersOf({ controllers, providers }: NestModule): Wrapper[] {
+  return [...controllers.values(), ...providers.values()];
+}
+
 /** The IdempotencyModule that protects the handlers of a module: the one that it sees, if any. */
 export function protectorOf(module: NestModule): NestModule | undefined {
   const [protector] = seenBy(module);

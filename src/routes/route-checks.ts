@@ -21,6 +21,7 @@ import {
   NEST_METADATA,
   NOT_IDEMPOTENT_METADATA,
 } from './metadata';
+import { wrappersOf } from './reach';
 
 /** Refuses a marked handler of HTTP that cannot be protected. */
 export function refuseServerSentEvents(at: string, handler: Handler): void {
@@ -75,13 +76,10 @@ function unbound(at: string, isInherited: boolean): string {
  * request-scoped controller has no instance yet.
  */
 export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
-  const wrappers = [...modules.values()].flatMap(({ controllers, providers }) => [
-    ...controllers.values(),
-    ...providers.values(),
-  ]);
+  const wrappers = [...modules.values()].flatMap(wrappersOf);
   for (const { controller, handler, name } of marked) {
     if (Reflect.hasMetadata(NEST_METADATA.resolverType, handler)) continue;
-    for (const { metatype, instance } of wrappers as Iterable<{ metatype: unknown; instance: unknown }>) {
+    for (const { metatype, instance } of wrappers) {
       if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;
       const own: unknown = Object.getOwnPropertyDescriptor(instance, name)?.value;
       if (typeof own !== 'function' || own === handler || overridesOf(own as Handler) !== undefined) continue;

@@ -12,8 +12,8 @@ export interface SharedConnection {
 const SHARED = 16;
 
 /**
- * Called before a command is sent. While the server owes a reply, what is sent in one turn of the event loop leaves in shared writes, as by
- * Nagle's algorithm (RFC 896): with 50 requests at a time, a first request costs the process a third less (bench/load.bench.ts). A
+ * Called before a command is sent. While the server owes a reply, what is sent in one turn of the event loop leaves in shared writes,
+ * as by Nagle's algorithm (RFC 896): with 50 requests at a time, a first request costs the process a third less (bench/load.bench.ts). A
  * command that is alone leaves at once, so that Redis works while this turn ends.
  */
 export function shareWrite({ stream, commandQueue }: SharedConnection): void {
