@@ -373,25 +373,31 @@ describePlatforms(kit => {
   });
 
   describe('access logs', () => {
-    const log: string[] = [];
-    const app = useApp(kit, nest =>
-      nest.use(
-        (
-          _req: unknown,
-          res: { statusCode: number; on(event: 'finish', listener: () => void): void },
-          next: () => void,
-        ) => {
-          res.on('finish', () => log.push(String(res.statusCode)));
+    const log: { status: number; headers: Record<string, unknown> }[] = [];
+    const app = useApp(kit, nest => {
+      if (onExpress) {
+        nest.use((_req: unknown, res: ServerResponse, next: () => void) => {
+          res.on('finish', () => log.push({ status: res.statusCode, headers: { ...res.getHeaders() } }));
           next();
-        },
-      ),
-    );
+        });
+      } else {
+        (nest.getHttpAdapter().getInstance() as FastifyInstance).addHook(
+          'onResponse',
+          (_request, reply, done) => {
+            log.push({ status: reply.statusCode, headers: { ...reply.getHeaders() } });
+            done();
+          },
+        );
+      }
+    });
 
-    it('tell the stored status of a replay, once', async () => {
+    it('tell the stored status of a replay, once, and headers of the same types', async () => {
       const key = newKey();
       await app.current.post('/marked/small', key);
       await app.current.post('/marked/small', key);
-      expect(log).toEqual(['201', '201']);
+      const [first, replay] = log;
+      expect(log.map(({ status }) => status)).toEqual([201, 201]);
+      expect(replay?.headers).toEqual({ ...first?.headers, 'idempotent-replayed': 'true' });
     });
   });
 

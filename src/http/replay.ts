@@ -109,7 +109,7 @@ function endWith(raw: RawResponse, body: Buffer): void {
   const isApart = mustWriteApart(raw);
   if (isApart) writeApart(raw);
   // As Express does: to an HTTP/1.0 client, and where middleware writes the head first, Node's `end()` adds none.
-  else if (body.length > 0) raw.setHeader('Content-Length', body.length);
+  else if (body.length > 0) raw.setHeader('Content-Length', String(body.length));
   if (body.length === 0) raw.end();
   // In one piece with the head, whose encoding this is: the same bytes, 4 µs sooner.
   else if (!isApart && body.length <= SHORT_TEXT && isAscii(body)) raw.end(body.toString('latin1'), 'latin1');
