@@ -14,6 +14,7 @@ import { markRequest, markUnderWay } from './idempotency.marks';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { after, type MaybePromise } from './maybe-promise';
+import { isTracked } from './routes/tracking';
 import type { Outcome } from './storage/storage';
 
 /** What all requests of an application share. */
@@ -46,6 +47,10 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
 
   get isAlone(): boolean {
     return !this.route.isAround && !this.parts.routes.hasOuterInterceptors(this.route);
+  }
+
+  get mayRunUnseen(): boolean {
+    return !isTracked(this.context.getHandler());
   }
 
   execute(claim: Claim): Observable<unknown> {

@@ -23,12 +23,14 @@ import { documentRoute } from './routes/openapi';
 import { hostOf, protectorOf, wrappersOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
-  refuseReplaced,
   refuseServerSentEvents,
   refuseToRely,
+  refuseUnmarked,
+  replacedByInstances,
   requireValueLevel,
   warningOfUnbound,
   warningsFor,
+  warningsOfReplaced,
 } from './routes/route-checks';
 import {
   refuseSharedEvents,
@@ -99,8 +101,7 @@ export class IdempotencyRoutes implements OnModuleInit {
    */
   onModuleInit(): void {
     for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
-    if (this.settings.enabled) refuseReplaced(this.marked, this.served.modules);
-    this.warn();
+    if (this.settings.enabled) this.check();
     const named = this.withKeyFunction();
     refuseSharedEvents(named);
     refuseSharedRoutes(named, this.served);
@@ -137,9 +138,11 @@ export class IdempotencyRoutes implements OnModuleInit {
     );
   }
 
-  private warn(): void {
+  private check(): void {
     const { config } = this;
-    if (!this.settings.enabled) return;
+    const replaced = replacedByInstances(this.marked, this.served.modules);
+    refuseUnmarked(replaced);
+    for (const text of warningsOfReplaced(replaced)) this.logger.warn(text);
     for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
       const route = this.find(marked.controller, marked.handler);
       const readsBody = typeof route?.settings.fingerprint === 'string';

@@ -364,6 +364,11 @@ describe('A handler that its instance replaces', () => {
     return OwnController;
   };
   const started = closeAfterEach();
+  let warn: jest.SpiedFunction<Logger['warn']>;
+  beforeEach(() => {
+    warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+  });
+  afterEach(() => warn.mockRestore());
   const start = (controller: Type, options: IdempotencyModuleOptions = {}) =>
     started(startProtected({ controllers: [controller] }, options));
   const bound = marked(pay => pay.bind(undefined));
@@ -379,19 +384,32 @@ describe('A handler that its instance replaces', () => {
     expect((await app.post('/own')).status).toBe(201);
   });
 
-  it('stays protected where the wrapper has its metadata', async () => {
-    const app = await start(
-      marked(pay => {
-        const wrapper = pay.bind(undefined);
-        for (const key of Reflect.getMetadataKeys(pay) as string[]) {
-          Reflect.defineMetadata(key, Reflect.getMetadata(key, pay), wrapper);
-        }
-        return wrapper;
-      }),
-    );
-    expect((await app.post('/own', 'k')).replayed).toBe(false);
-    expect((await app.post('/own', 'k')).replayed).toBe(true);
-  });
+  it.each<[string, (args: unknown[]) => unknown[]]>([
+    ['all arguments', args => args],
+    ['fewer arguments, so that nobody sees it begin', () => []],
+    ['an argument of its own behind them', args => [...args, 'more']],
+  ])(
+    'is warned of, and stays protected, where the wrapper has its metadata and passes on %s',
+    async (_, passed) => {
+      let runs = 0;
+      const app = await start(
+        marked(pay => {
+          const wrapper = (...args: unknown[]) => {
+            runs++;
+            return Reflect.apply(pay, undefined, passed(args)) as object;
+          };
+          for (const key of Reflect.getMetadataKeys(pay) as string[]) {
+            Reflect.defineMetadata(key, Reflect.getMetadata(key, pay), wrapper);
+          }
+          return wrapper;
+        }),
+      );
+      expect(warn.mock.calls).toEqual([[expect.stringContaining('OwnController.pay was replaced after')]]);
+      expect((await app.post('/own', 'k')).replayed).toBe(false);
+      expect((await app.post('/own', 'k')).replayed).toBe(true);
+      expect(runs).toBe(1);
+    },
+  );
 });
 
 describe('IdempotencyInterceptor as APP_INTERCEPTOR', () => {

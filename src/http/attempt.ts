@@ -28,6 +28,8 @@ export interface AttemptHost {
   readonly mayAnswerItself: boolean;
   /** Whether no other interceptor could ask for the handler again, within ours or around it. */
   readonly isAlone: boolean;
+  /** Whether the handler may run without being seen: somebody has wrapped it after us. */
+  readonly mayRunUnseen: boolean;
   /** Prepares the response for one of the library's own errors. */
   prepare(error: IdempotencyError): IdempotencyError;
 }
@@ -158,13 +160,20 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 
   private decide(ending: Ending): Decision {
-    const { state } = this.end;
+    const end = this.endBehind(statusOf(ending));
     const cannotKeep = this.mustHold || this.brokeOff;
-    if (cannotKeep && ending.kind !== 'event-stream') return hold(state, statusOf(ending));
+    if (cannotKeep && ending.kind !== 'event-stream') return hold(end.state, statusOf(ending));
     const { settle } = this.claim.plan.settings;
     // Our own errors say "not now", whatever their status: one that run() threw in the handler is never stored.
-    if (this.error instanceof IdempotencyError) return decideWithoutAnswer(this.end, 503, settle);
-    return decide(ending, this.end, settle);
+    if (this.error instanceof IdempotencyError) return decideWithoutAnswer(end, 503, settle);
+    return decide(ending, end, settle);
+  }
+
+  /** An answer that tells of no failure is taken for the handler's own, wherever it may have run unseen: its work is not done twice. */
+  private endBehind(status: number): HandlerEnd {
+    const { end } = this;
+    const ranUnseen = end.state === 'not-entered' && status < 400 && this.host.mayRunUnseen;
+    return ranUnseen ? { ...end, state: 'returned' } : end;
   }
 
   private isOwnAnswer(ending: Ending): boolean {

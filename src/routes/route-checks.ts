@@ -49,8 +49,18 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
   }
   // Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter.
   if (handlerOf(controller, name) !== handler) {
-    yield `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen and its key is freed. Wrap it by a decorator, which runs before.`;
+    yield replacedLate(at);
   }
+}
+
+/** What to warn of where an instance replaces a handler by one that carries our mark. */
+export function* warningsOfReplaced(replaced: readonly ReplacedHandler[]): Iterable<string> {
+  for (const { controller, name, handler } of replaced)
+    if (isHttpHandler(handler)) yield replacedLate(`${controller.name}.${name}`);
+}
+
+function replacedLate(at: string): string {
+  return `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen: its key is freed where the answer is an error. Wrap it by a decorator, which runs before.`;
 }
 
 /** What to warn of where a class is marked: its mark binds nothing that it inherits, or that is added later. */
@@ -70,21 +80,38 @@ function unbound(at: string, isInherited: boolean): string {
     : `${at} was added after \`@Idempotent()\` had marked the class, and so is not protected. Place \`@Idempotent()\` above the decorator that adds it.`;
 }
 
+/** A marked handler, and what an instance of its class has in its place. */
+interface ReplacedHandler extends MarkedHandler {
+  readonly own: Handler;
+}
+
 /**
- * Refuses a handler that an instance replaces, as `this.pay = this.pay.bind(this)` does in its constructor: Nest takes handlers from
- * instances, and their interceptors and guards from the function that it finds there. Resolvers it takes from prototypes. A
- * request-scoped controller has no instance yet.
+ * Handlers that an instance replaces: Nest takes them, with their interceptors and guards, from the function that it finds there. Resolvers
+ * it takes from prototypes. A request-scoped controller has no instance yet.
  */
-export function refuseReplaced(marked: readonly MarkedHandler[], modules: ModulesContainer): void {
+export function replacedByInstances(
+  marked: readonly MarkedHandler[],
+  modules: ModulesContainer,
+): ReplacedHandler[] {
   const wrappers = [...modules.values()].flatMap(wrappersOf);
-  for (const { controller, handler, name } of marked) {
-    if (Reflect.hasMetadata(NEST_METADATA.resolverType, handler)) continue;
-    for (const { metatype, instance } of wrappers) {
-      if (metatype !== controller || typeof instance !== 'object' || instance === null) continue;
-      const own: unknown = Object.getOwnPropertyDescriptor(instance, name)?.value;
-      if (typeof own !== 'function' || own === handler || overridesOf(own as Handler) !== undefined) continue;
-      throw replacedByInstance(`${controller.name}.${name}`, name);
-    }
+  return marked.flatMap(one => {
+    if (Reflect.hasMetadata(NEST_METADATA.resolverType, one.handler)) return [];
+    return wrappers
+      .filter(({ metatype, instance }) => metatype === one.controller && isObject(instance))
+      .map(({ instance }) => Object.getOwnPropertyDescriptor(instance, one.name)?.value as unknown)
+      .filter((own): own is Handler => typeof own === 'function' && own !== one.handler)
+      .map(own => ({ ...one, own }));
+  });
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
+
+/** Refuses a handler that an instance replaces by one without our mark, as `this.pay = this.pay.bind(this)` does in its constructor. */
+export function refuseUnmarked(replaced: readonly ReplacedHandler[]): void {
+  for (const { controller, name, own } of replaced) {
+    if (overridesOf(own) === undefined) throw replacedByInstance(`${controller.name}.${name}`, name);
   }
 }
 
