@@ -198,7 +198,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       settings,
       isWrapped: isWrapped(controller, handler),
       isAround: laterInterceptors(handler).length > 0,
-      passesThrough: Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true,
+      passesThrough: passesThrough(controller, name),
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
@@ -254,6 +254,10 @@ function injectsResponse(controller: Controller, name: string): boolean {
   );
 }
 
+function passesThrough(controller: Controller, name: string): boolean {
+  return Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
+}
+
 function captureRules(
   controller: Controller,
   handler: Handler,
@@ -272,6 +276,7 @@ function captureRules(
     ownHeaders: ownHeaders(handler),
     answersHead,
     injectsResponse: injects,
+    answersItself: injects && !passesThrough(controller, name),
     canBePlain,
     answersByReply: canBePlain && !isHeldWithin,
   });

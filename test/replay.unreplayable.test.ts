@@ -1,4 +1,5 @@
 import { Controller, HttpCode, Post, Res, Sse, StreamableFile, type Type } from '@nestjs/common';
+import { createReadStream } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { PassThrough, Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -42,6 +43,9 @@ const broken = (): Readable =>
       throw new Error('the source broke');
     })(),
   );
+
+/** A stream that fails before its first byte, as a file that is not there. */
+const failing = (): Readable => createReadStream('/no/such/file');
 
 function tooLarge(path: string, mark: Mark): Type {
   @Controller(path)
@@ -97,6 +101,14 @@ function unusual(path: string, mark: Mark): Type {
     }
     @Post('breaks-with-length') @mark() breaksWithLength() {
       return new StreamableFile(broken(), { length: 2 * CHUNK.length });
+    }
+    @Post('fails-at-once') @mark() failsAtOnce() {
+      return new StreamableFile(failing());
+    }
+    @Post('fails-at-once-by-passthrough') @mark() failsAtOnceByPassthrough(
+      @Res({ passthrough: true }) _res: AnyResponse,
+    ) {
+      return new StreamableFile(failing());
     }
     @Post('breaks-in-pipeline') @mark() async breaksInPipeline(@Res() res: AnyResponse) {
       await pipeline(broken(), rawOf(res)).catch(() => undefined);
@@ -165,6 +177,13 @@ describeApps(kit => {
     async route => {
       const first = await expectHeld(app, route, 'outcome-not-stored');
       expect(first.body.length).toBeGreaterThan(0);
+    },
+  );
+
+  it.each(['fails-at-once', 'fails-at-once-by-passthrough'])(
+    'holds the key of a stream that fails before its first byte, for which Nest answers: %s',
+    async route => {
+      await expectHeld(app, route, 'outcome-not-stored');
     },
   );
 

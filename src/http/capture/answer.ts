@@ -28,6 +28,8 @@ export interface CaptureRules {
   readonly answersHead: boolean;
   /** The handler holds the response itself (`@Res()`, `@Next()`), and may hand it to another application, which gives it another prototype. */
   readonly injectsResponse: boolean;
+  /** The handler answers by that response alone, and Nest never for it. */
+  readonly answersItself: boolean;
   /** An answer that is there in one piece is all of it: none to HEAD, and held back. */
   readonly canBePlain: boolean;
   /** Nobody within the interceptor holds the response: what a Fastify reply sends is the answer. */
@@ -147,9 +149,12 @@ export abstract class Answer {
     }
   }
 
-  /** Before the head and the first byte nothing of it is in the answer, such as one that tells of a missing file. */
+  /**
+   * Before the head and the first byte nothing of it is in the answer, such as the handler's own that tells of a missing file. Where Nest answers
+   * for a handler that returned its stream, it says 400 of work that was done.
+   */
   private sourceFails(): void {
-    if (this.committed || this.size > 0) this.sourceFailed = true;
+    if (this.committed || this.size > 0 || !this.rules.answersItself) this.sourceFailed = true;
   }
 
   /** What the finished answer is to the engine. */
