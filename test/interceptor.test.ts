@@ -2,6 +2,8 @@ import {
   Body,
   Controller,
   HttpCode,
+  HttpException,
+  HttpStatus,
   Injectable,
   Param,
   ParseIntPipe,
@@ -48,7 +50,7 @@ class Retries implements NestInterceptor {
   }
 }
 
-let failures: ('in the handler' | 'after the handler')[] = [];
+let failures: ('in the handler' | 'for good' | 'after the handler')[] = [];
 
 @Controller()
 class PaymentsController {
@@ -89,6 +91,7 @@ class PaymentsController {
       failures.shift();
       throw new ServiceUnavailableException();
     }
+    if (failures[0] === 'for good') throw new HttpException('declined', HttpStatus.PAYMENT_REQUIRED);
     return { runs: log.length };
   }
 
@@ -198,6 +201,20 @@ describe.each(PLATFORMS)('a marked route on %s', platform => {
       expect(await post('/retried', 'k')).toMatchObject({ status: 200, body: { runs: 2 } });
       expect((await post('/retried', 'k')).replayed).toBe(true);
     });
+
+    it.each([
+      ['an error of the client', 'for good', 'release-errors', 402],
+      ['a kept error', 'in the handler', 'keep-errors', 503],
+    ] as const)(
+      'does not run a handler again whose outcome is kept: %s',
+      async (_, failure, settle, status) => {
+        failures = [failure];
+        const { post } = await start({ settle });
+        expect((await post('/retried', 'k')).status).toBe(status);
+        expect(log).toEqual(['handler']);
+        expect(await post('/retried', 'k')).toMatchObject({ status, replayed: true });
+      },
+    );
 
     it('does not run a handler again that did its work', async () => {
       failures = ['after the handler'];

@@ -93,11 +93,11 @@ export function hold(state: HandlerState, status?: number): Decision {
     : { settle: 'hold', held: { held: 'outcome-unknown', status } };
 }
 
-/** Whether a handler that threw may run again, as far as its route's settling policy goes. */
+/** Whether a handler that threw may run again within its request: where its key would be freed. */
 export function mayRunAgain(status: number, handler: HandlerEnd, option: SettleOption): boolean {
   if (handler.state === 'not-entered') return true;
   if (handler.state !== 'threw' || handler.effectBegan) return false;
-  return settlementOf(status, { ...handler, state: 'threw' }, option).settlement !== 'hold';
+  return settlementOf(status, { ...handler, state: 'threw' }, option).settlement === 'release';
 }
 
 interface FinishedHandler extends HandlerEnd {
