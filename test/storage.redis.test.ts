@@ -674,6 +674,44 @@ describeOwnRedis('RedisStorage and a connection that breaks', () => {
     await redis.stop();
   });
 
+  it('wakes those who came before that connection was ready, where it broke then', async () => {
+    const redis = await FaultyRedis.start();
+    const application = new Redis(redis.proxy.url, { disconnectTimeout: 50 });
+    application.on('error', () => undefined);
+    const behind = new RedisStorage({ client: application });
+    for (const key of ['a', 'b']) await behind.create(key, claimBy('owner'));
+    redis.proxy.holdRequests();
+    const first = behind.waitFor('a', AbortSignal.timeout(5_000));
+    await until(async () => redis.proxy.heldConnections === 1);
+    const second = behind.waitFor('b', AbortSignal.timeout(5_000));
+    redis.proxy.cut();
+    redis.proxy.resume();
+    await Promise.all([first, second]);
+    behind.close();
+    application.disconnect();
+    await redis.stop();
+  });
+
+  it('takes an outcome for not sent yet where Redis has no room for the connection', async () => {
+    const crowded = await startRedis(['--requirepass', 'password']);
+    const [admin, application] = [1, 2].map(
+      () => new Redis({ port: crowded.port, password: 'password', protocol: 2, disconnectTimeout: 50 }),
+    ) as [Redis, Redis];
+    application.on('error', () => undefined);
+    const behind = new RedisStorage({ client: application });
+    await behind.create('a', claimBy('owner'));
+    await admin.config('SET', 'maxclients', 1);
+    application.disconnect(true);
+    const error = await rejection(behind.complete('a', 'owner', OUTCOME, LONG_MS));
+    await admin.config('SET', 'maxclients', 1_000);
+    application.disconnect();
+    admin.disconnect();
+    await crowded.stop();
+    expect(error).toBeInstanceOf(StorageUnavailableError);
+    expect(String(error.cause)).toContain('max number of clients');
+    expect((error as StorageUnavailableError).isReachable).toBe(false);
+  });
+
   it('tells a waiter that Redis is gone', async () => {
     await client.ping();
     await server.stop();

@@ -20,7 +20,7 @@ export interface RedisConnection {
 /** What is called on the connection that receives messages. */
 export interface RedisSubscriber {
   on(event: 'message', listener: (channel: string, message: string) => void): unknown;
-  on(event: 'ready' | 'end', listener: () => void): unknown;
+  on(event: 'ready' | 'close' | 'end', listener: () => void): unknown;
   on(event: 'error', listener: (error: Error) => void): unknown;
   subscribe(channel: string): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;

@@ -27,7 +27,8 @@ export function explainRedisError(error: unknown, call: FailedCall): unknown {
   if (!types.isNativeError(error)) return error;
   dropArguments(error);
 
-  if (!isReply(error)) return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
+  if (!isReply(error) || isOfHandshake(error))
+    return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
   const isReachable =
     (call.claims && OUT_OF_MEMORY.test(error.message)) ||
@@ -47,6 +48,13 @@ export function wasTurnedAway(error: unknown): boolean {
 /** An answer of Redis. Everything else that ioredis rejects with is about the connection. */
 export function isReply(error: unknown): error is Error {
   return types.isNativeError(error) && (error.name === 'ReplyError' || error.name === 'SimpleError');
+}
+
+/** Commands by which ioredis prepares a connection. Where one is refused, it rejects with that reply what has waited for the connection. */
+const HANDSHAKE = /^(auth|hello|info|client|select|readonly)$/i;
+
+function isOfHandshake({ command }: Error & { command?: { name?: unknown } }): boolean {
+  return HANDSHAKE.test(String(command?.name));
 }
 
 /** ioredis attaches the command with its arguments, among them the token and the body, which then reach logs. */

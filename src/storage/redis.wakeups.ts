@@ -41,8 +41,9 @@ export class RedisWakeups {
   async wait(name: string, signal: AbortSignal, markAndRead: () => Promise<number>): Promise<void> {
     const sleep = new Sleep(signal);
     try {
-      await sleep.unlessAborted(this.#listen(name, sleep.wake));
-      const leaseLeftMs = await sleep.unlessAborted(markAndRead());
+      // A client may lose the subscription without ever telling; whoever is woken meanwhile looks for itself.
+      await sleep.orWoken(this.#listen(name, sleep.wake));
+      const leaseLeftMs = sleep.isWoken ? 0 : await sleep.unlessAborted(markAndRead());
       if (leaseLeftMs > 0) await sleep.atMost(leaseLeftMs + 1);
     } finally {
       this.#leave(name, sleep.wake);
@@ -90,12 +91,14 @@ export class RedisWakeups {
 
   #open(): RedisSubscriber {
     const connection = this.#connect();
-    let isFirst = true;
+    let isUninterrupted = true;
     connection.on('message', channel => this.#channels.get(channel)?.wakes.forEach(wake => wake()));
     connection.on('ready', () => {
-      if (!isFirst) this.#wakeAll();
-      isFirst = false;
+      if (!isUninterrupted) this.#wakeAll();
+      isUninterrupted = false;
     });
+    // A client may drop a SUBSCRIBE that it has sent before it was ready, and go on waiting for its reply.
+    connection.on('close', () => (isUninterrupted = false));
     connection.on('end', () => {
       if (this.#connection === connection) this.close();
     });
@@ -134,8 +137,14 @@ export class RedisWakeups {
 
 /** One waiter: what ends its sleep is a message, a timer, or the signal of its caller. */
 class Sleep {
+  isWoken = false;
   wake!: () => void;
-  readonly #woken = new Promise<void>(resolve => (this.wake = resolve));
+  readonly #woken = new Promise<void>(resolve => {
+    this.wake = () => {
+      this.isWoken = true;
+      resolve();
+    };
+  });
   readonly #aborted: Promise<never>;
   #stopListening!: () => void;
   #timer: NodeJS.Timeout | undefined;
@@ -151,6 +160,10 @@ class Sleep {
 
   unlessAborted<T>(step: Promise<T>): Promise<T> {
     return Promise.race([step, this.#aborted]);
+  }
+
+  async orWoken(step: Promise<void>): Promise<void> {
+    await this.unlessAborted(Promise.race([step, this.#woken]));
   }
 
   async atMost(ms: number): Promise<void> {

@@ -44,6 +44,11 @@ export class Proxy {
     this.holdsReplies = true;
   }
 
+  /** Connections whose requests are kept back. */
+  get heldConnections(): number {
+    return [...this.links].filter(({ requests }) => requests.length > 0).length;
+  }
+
   resume(): void {
     this.holdsRequests = this.holdsReplies = this.refuses = false;
     for (const { client, server, requests, replies } of this.links) {
