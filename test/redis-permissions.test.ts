@@ -118,6 +118,7 @@ describeOwnRedis('A Redis user with the documented permissions', () => {
   it.each<[string, string[]]>([
     ['scripts', ['-eval', '-evalsha']],
     ['a command of the scripts', ['-hset']],
+    ['that which sets the expiry of a row', ['-pexpire']],
     ['the keys', ['resetkeys', '~others:*']],
   ])('without %s finds the storage unavailable', async (_what, rules) => {
     await admin.acl('SETUSER', 'guest', ...documentedRules(), ...rules);

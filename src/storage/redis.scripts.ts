@@ -47,6 +47,8 @@ return {redis.call('PTTL', KEYS[1]), redis.call('HMGET', KEYS[1], ${READ_NAMES})
 /**
  * KEYS[1] the row; ARGV: token, fingerprint, leaseMs, holdMs (field o), format (field v).
  * Reply: nil = claimed, by this call or an earlier one with the same token; else {PTTL, READ_FIELDS} of the row in the way.
+ *
+ * A user that may write but not expire leaves no row behind: it would stay for ever.
  */
 const CREATE = `
 local lease, hold = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -64,8 +66,10 @@ if left > 0 or left == -1 then
 end
 if left == 0 then redis.call('DEL', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'v', ARGV[5], 's', 'p', 't', ARGV[1], 'f', ARGV[2], 'o', ARGV[4])
-redis.call('PEXPIRE', KEYS[1], lease + hold)
-return false`;
+local expires = redis.pcall('PEXPIRE', KEYS[1], lease + hold)
+if type(expires) == 'number' then return false end
+redis.call('DEL', KEYS[1])
+return expires`;
 
 /**
  * KEYS[1] the row; ARGV: token, ttlMs, state (c or h), then names and values of the fields.
