@@ -10,6 +10,8 @@ import { exact, expectConflict, expectHeld, expectReplay, newKey } from './suppo
 import { headerOf } from './support/wire';
 
 const LIMIT = 10_000;
+const LARGE = Buffer.alloc(LIMIT * 4, 'large');
+const LARGE_TEXT = LARGE.toString();
 const CHUNK = Buffer.alloc(4_000, 'chunk ');
 
 interface AnyResponse extends ServerResponse {
@@ -66,6 +68,12 @@ function tooLarge(path: string, mark: Mark): Type {
       const raw = rawOf(res);
       for (const chunk of chunks(5)) raw.write(chunk);
       raw.end('the end');
+    }
+    @Post('large-buffer') @mark() largeBuffer(@Res() res: AnyResponse) {
+      rawOf(res).end(LARGE);
+    }
+    @Post('large-text') @mark() largeText() {
+      return LARGE_TEXT;
     }
     @Post('pipeline') @mark() async pipeline(@Res() res: AnyResponse) {
       await pipeline(Readable.from(chunks(50)), rawOf(res));
@@ -162,6 +170,21 @@ describeApps(kit => {
       await expectHeld(app, route, 'outcome-not-stored');
     },
   );
+
+  it.each<[string, unknown, number]>([
+    ['large-buffer', LARGE, 0],
+    // Its bytes are counted once; Express has made them of it already.
+    ['large-text', LARGE_TEXT, 1],
+  ])('copies no body over the limit that it need not: %s', async (route, body, copies) => {
+    const from = jest.spyOn(Buffer, 'from');
+    await app.send({ method: 'POST', path: `/plain/${route}` });
+    const plainCopies = from.mock.calls.filter(([given]: unknown[]) => given === body).length;
+    from.mockClear();
+    await app.post(`/marked/${route}`, newKey());
+    const markedCopies = from.mock.calls.filter(([given]: unknown[]) => given === body).length;
+    from.mockRestore();
+    expect(markedCopies - plainCopies).toBeLessThanOrEqual(copies);
+  });
 
   it('replays a body of just the limit', async () => {
     await expectReplay(app, 'at-the-limit');

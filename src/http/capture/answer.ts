@@ -175,7 +175,7 @@ export abstract class Answer {
   private endingOf({ payload, headers }: SentPayload, wire: Buffer): MaybePromise<Ending> {
     const ownCoding = codingOf(headers['content-encoding']);
     const isUnchanged = this.chunks.length === 1 && this.first?.chunk === payload;
-    const bytes = isUnchanged ? wire : bytesOf(payload, 'utf8');
+    const bytes = isUnchanged ? wire : bytesOf(payload, 'utf8', this.rules.maxBytes);
     if (bytes !== undefined) {
       return bytes.length > this.rules.maxBytes ? this.unreplayable : this.outcome(bytes, ownCoding);
     }
@@ -269,10 +269,23 @@ export function isWritable(chunk: unknown): chunk is string | Uint8Array {
   return typeof chunk === 'string' || chunk instanceof Uint8Array;
 }
 
-/** Bytes of a chunk, as a copy: its writer may use the buffer again. `undefined` for what cannot be written. */
-export function bytesOf(chunk: unknown, encoding: unknown): Buffer | undefined {
+/** Whether a chunk is longer than this, whatever the encoding of a text: hex has two characters a byte. */
+export function isLonger(chunk: unknown, maxBytes: number): boolean {
+  if (typeof chunk === 'string') return chunk.length > 2 * maxBytes;
+  return chunk instanceof Uint8Array && chunk.byteLength > maxBytes;
+}
+
+/**
+ * Bytes of a chunk, as a copy: its writer may use the buffer again. One that is too long to be kept only waits until its key is held, and is
+ * no copy. `undefined` for what cannot be written.
+ */
+export function bytesOf(chunk: unknown, encoding: unknown, maxBytes: number): Buffer | undefined {
   if (!isWritable(chunk)) return undefined;
-  if (typeof chunk !== 'string') return Buffer.from(chunk);
+  if (typeof chunk !== 'string') {
+    return isLonger(chunk, maxBytes)
+      ? Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+      : Buffer.from(chunk);
+  }
   return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
 }
 

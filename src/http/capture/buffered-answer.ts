@@ -59,7 +59,7 @@ export class BufferedAnswer extends Answer implements Interception {
 
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding, callback } = chunkArguments(args);
-    const bytes = bytesOf(chunk, encoding);
+    const bytes = bytesOf(chunk, encoding, this.rules.maxBytes);
     if (this.ended || bytes === undefined) return this.refuseWrite(args, callback);
     this.commit();
     if (this.passing) return this.original.write.call(this.raw, chunk, ...args.slice(1));
@@ -75,7 +75,7 @@ export class BufferedAnswer extends Answer implements Interception {
     const { chunk, encoding, callback } = chunkArguments(args);
     if (this.ended) return void refuseChunk(callback);
     // Node takes whatever is falsy for nothing.
-    const bytes = chunk ? bytesOf(chunk, encoding) : undefined;
+    const bytes = chunk ? bytesOf(chunk, encoding, this.rules.maxBytes) : undefined;
     if (chunk && bytes === undefined) return void this.original.end.apply(this.raw, [...args]);
     this.isFresh = !this.committed;
     this.commit();

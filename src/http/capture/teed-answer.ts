@@ -83,7 +83,7 @@ export class TeedAnswer extends Answer implements Interception {
 
   /** Past the limit nothing is kept: the outcome is not going to be stored. */
   private copy(chunk: unknown, encoding: unknown, isLast: boolean): void {
-    const bytes = this.passing || this.isTooLarge ? undefined : bytesOf(chunk, encoding);
+    const bytes = this.passing || this.isTooLarge ? undefined : bytesOf(chunk, encoding, this.rules.maxBytes);
     if (bytes === undefined) return;
     this.keep(chunk, encoding, bytes, isLast);
     if (this.isTooLarge) this.chunks = [];
