@@ -98,6 +98,38 @@ describe('the key header', () => {
     expectInvalid(() => read(line));
   });
 
+  it.each([
+    'a0_.*-=z;*',
+    'v=-1;w=123456789012345',
+    'v=123456789012.123',
+    "v=a;w=T;x=*;y=z!#$%&'*+.^_`|~09AZaz:/-",
+    'v=::;w=:aA0+/A==:;x=:aA0/:',
+    'v=?0;w=?1',
+    'v=@0;w=@-1;x=@123456789012345',
+    'v=" ~"',
+    'v=%"";w=%" !#$&~%c3%bc"',
+  ])('may have the parameters ;%s', parameters => {
+    expect(read(`"k1";${parameters}`)).toBe('k1');
+  });
+
+  it.each([
+    '1=1',
+    'v=--1',
+    'v=.5',
+    'v=1234567890123.1',
+    "v='",
+    'v=:aA0===:',
+    'v=@',
+    'v=@--1',
+    'v=@1234567890123456',
+    'v="a\tb"',
+    'v="\x7f"',
+    'v="\xe9"',
+    'v=%"%c3%bC"',
+  ])('has no parameter ;%s', parameter => {
+    expectInvalid(() => read(`"k1";${parameter}`));
+  });
+
   it('has 1 to maxKeyLength characters, counted after unescaping (vector 7)', () => {
     expect(read('k'.repeat(255))).toHaveLength(255);
     expect(read(`"${'\\"'.repeat(255)}"`)).toHaveLength(255);
