@@ -138,6 +138,12 @@ describe('the key header', () => {
     expectInvalid(() => read(`"k";v="${'x'.repeat(100_000)}"`));
   });
 
+  it('has a line of 1024 characters beside a key whose characters are all escaped', () => {
+    const lineOf = (length: number): string => `"k";v=${'x'.repeat(length)}`.slice(0, length);
+    expect(read(lineOf(2 * 255 + 1024))).toBe('k');
+    expectInvalid(() => read(lineOf(2 * 255 + 1025)), 'xxx');
+  });
+
   it.each([
     ['equal', ['a', 'a']],
     ['different', ['a', 'b']],
@@ -162,6 +168,13 @@ describe('the key header', () => {
     };
     expect(readKey(request, 'idempotency-key', rules)).toBe('a,b');
     expect(readKey({ headers: { 'idempotency-key': ['k'] } }, 'idempotency-key', rules)).toBe('k');
+  });
+
+  it('has one line where another header names it or has a name as long, and where nobody tells the lines', () => {
+    const headers = { 'idempotency-key': 'a,b' };
+    const rawHeaders = ['Idempotency-Key', 'a,b', 'Vary', 'idempotency-key', 'Accept-Encoding', 'gzip'];
+    expect(readKey({ headers, rawHeaders }, 'idempotency-key', rules)).toBe('a,b');
+    expect(readKey({ headers }, 'idempotency-key', rules)).toBe('a,b');
   });
 
   it('is compared exactly (vector 12)', () => {
