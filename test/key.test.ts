@@ -161,6 +161,19 @@ describe('the key header', () => {
     expectInvalid(() => readKey({ headers: { 'idempotency-key': lines } }, 'idempotency-key', rules));
   });
 
+  it.each([
+    ['', 'nothing'],
+    ['""', 'nothing'],
+    ['" "', 'white space only'],
+    ['caf\u00e9', 'control or non-ASCII characters'],
+    ['k'.repeat(256), '256 characters'],
+    ['"k', 'a quoted string that RFC 9651 does not allow'],
+  ])('is told in words: %s', (line, words) => {
+    expect(() => read(line)).toThrow(
+      `Expected the idempotency-key header to be one line of 1 to 255 printable ASCII characters, bare or as a quoted string (RFC 9651), got ${words}.`,
+    );
+  });
+
   it('has one line whatever the spelling of its name (vector 12)', () => {
     const request = {
       headers: { 'idempotency-key': 'a,b' },
@@ -234,9 +247,14 @@ describe('a key from a function or a caller of run()', () => {
     expectInvalid(() => checkKey(value, rules), 'sesame');
   });
 
-  it('is told to be empty where it is', () => {
-    expect(() => checkKey('', rules)).toThrow(
-      'Expected the key to be a string of 1 to 255 characters, got an empty string.',
+  it.each([
+    ['', 'an empty string'],
+    [' ', 'white space only'],
+    [null, 'null'],
+    [5, 'a value of type number'],
+  ])('is told in words: %p', (value, words) => {
+    expect(() => checkKey(value, rules)).toThrow(
+      `Expected the key to be a string of 1 to 255 characters, got ${words}.`,
     );
   });
 
@@ -298,10 +316,19 @@ describe('keyFormat', () => {
       () => {
         throw new Error('no');
       },
+      'the `keyFormat` function threw',
     ],
-    ['gives a promise', (() => Promise.resolve(true)) as unknown as () => boolean],
-    ['gives nothing', (() => undefined) as unknown as () => boolean],
-  ])('is an error of its own where the function %s', (_name, predicate) => {
+    [
+      'gives a promise',
+      (() => Promise.resolve(true)) as unknown as () => boolean,
+      'the `keyFormat` function returned object instead of a boolean',
+    ],
+    [
+      'gives nothing',
+      (() => undefined) as unknown as () => boolean,
+      'the `keyFormat` function returned undefined instead of a boolean',
+    ],
+  ])('is an error of its own where the function %s', (_name, predicate, reason) => {
     let caught: unknown;
     try {
       read('abc', withFormat(predicate));
@@ -309,7 +336,11 @@ describe('keyFormat', () => {
       caught = error;
     }
     expect(caught).toBeInstanceOf(RequestFunctionError);
-    expect(caught).toMatchObject({ status: 500, code: 'key-function-failed' });
+    expect(caught).toMatchObject({
+      status: 500,
+      code: 'key-function-failed',
+      detail: `The request was not processed: ${reason}.`,
+    });
   });
 });
 
