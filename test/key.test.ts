@@ -277,7 +277,7 @@ describe('keyFormat', () => {
 
   it("may be 'uuid'", () => {
     expect(read(`"${UUID.toUpperCase()}"`, withFormat('uuid'))).toBe(UUID.toUpperCase());
-    for (const key of [`${UUID}0`, UUID.slice(1), `x${UUID.slice(1)}`])
+    for (const key of [`${UUID}0`, `0${UUID}`, UUID.slice(1), `x${UUID.slice(1)}`])
       expectInvalid(() => read(key, withFormat('uuid')));
   });
 
@@ -287,12 +287,13 @@ describe('keyFormat', () => {
     ['an alternative that matches a part', /a|ab|[a-z]+/],
     ['global', /[a-z]+/g],
     ['sticky', /[a-z]+/y],
+    ['global and sticky', /[a-z]+/gy],
     ['multi-line', /^[a-z]+$/m],
     ['with a comment-like end', /[a-z]+(?:)/],
   ])('may be a RegExp that matches the whole key: %s', (_name, pattern) => {
     const ownRules = withFormat(pattern);
     for (let round = 0; round < 3; round += 1) {
-      expect(read('abc', ownRules)).toBe('abc');
+      expect([read('abc', ownRules), read('abc', ownRules)]).toEqual(['abc', 'abc']);
       expectInvalid(() => read('abc1', ownRules), 'abc1');
       expectInvalid(() => read('1abc', ownRules), '1abc');
       expectInvalid(() => checkKey('abc\nabc', ownRules));
