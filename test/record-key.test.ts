@@ -17,6 +17,9 @@ describe('the record key', () => {
     expect(recordKeyOf({ ...identity, namespace: 'prod' })).toBe(
       'prod:6x_CEjbvAVLNCMF_ECMeC7nBqPKFpOY1n0pY5lDfUoQ',
     );
+    // `s1:1s0:s6:header-s1:k` and `s1:1s0:s6:headers4:userj8:"\ud800"`
+    expect(keyOf({ scope: undefined })).toBe('u5JI1hG5dU9CWJ9pUKKLJwQAG8w7cks6aHO4HGGnUvQ');
+    expect(keyOf({ key: '\ud800' })).toBe('uJ4dOb2K7HOG0ELq7vAFtfVGxRTN2N0IAuAogUfDkHM');
     expect(recordKeyOf(identity, 'secret')).toBe('Bij9wIa9WaB4LZdSiJtiiHdXqqubm6Ln1XFgNCvMhOM');
   });
 
