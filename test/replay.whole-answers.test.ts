@@ -12,8 +12,7 @@ import {
 import type { NestFastifyApplication } from '@nestjs/platform-fastify';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { once } from 'node:events';
-import type { ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { Server, ServerResponse } from 'node:http';
 import { inspect } from 'node:util';
 import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
 import { Gate } from './fixtures/gate';
@@ -201,16 +200,20 @@ describe.each(PLATFORMS)('while the outcome is stored, on %s,', platform => {
     expect(runs).toBe(1);
   });
 
-  it('a middleware that destroys the response waits until it is sent', async () => {
+  it('a middleware that destroys the response parts it from its connection once it is sent', async () => {
     const server = await start(platform, gatedStorage());
-    const answer = server.post('/text', 'k');
+    // Nobody else ends the connection.
+    (server.nest.getHttpServer() as Server).keepAliveTimeout = 0;
+    const wire = await server.connect();
+    wire.send({ path: '/text', headers: { 'Idempotency-Key': 'k' } });
     await gate.reached();
     const [response] = responses as [ServerResponse];
-    const isClosed = once(response.socket as Socket, 'close');
-    response.destroy();
+    const error = new Error('The middleware gave up.');
+    response.destroy(error);
     gate.open();
-    expect(told(await answer).slice(0, 2)).toEqual([201, 'run 1']);
-    await isClosed;
+    expect(told(await wire.receive()).slice(0, 2)).toEqual([201, 'run 1']);
+    await wire.closed;
+    expect(response.errored).toBe(error);
   });
 
   it('nothing is kept of answers without a body whose clients have gone', async () => {
