@@ -14,6 +14,7 @@ import {
 } from '@nestjs/common';
 import type { ServerResponse } from 'node:http';
 import { concatMap } from 'rxjs';
+import { Idempotent } from '../src';
 import { describePlatforms, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
 import { Gate } from './fixtures/gate';
@@ -62,6 +63,16 @@ class GoneController {
     await work.pass();
     return { paid: true };
   }
+  @Post('outer-interceptor') @Idempotent({ lease: LEASE_MS }) @UseInterceptors(Slow) withinInterceptor() {
+    return { paid: true };
+  }
+  @Post('outer-handler')
+  @Idempotent({ lease: LEASE_MS })
+  @UseInterceptors(Slow)
+  async withinSlowHandler() {
+    await work.pass();
+    return { paid: true };
+  }
   @Post('filter') @UseFilters(SlowFilter) @marked({ lease: LEASE_MS }) behindFilter() {
     throw new ConflictException();
   }
@@ -93,7 +104,7 @@ describePlatforms(kit => {
   async function leaveDuring(path: string, key: string): Promise<void> {
     const wire = await app.connect();
     wire.send({ path, headers: { 'Idempotency-Key': key } });
-    const isHandlerAtWork = path === '/gone/handler';
+    const isHandlerAtWork = path.endsWith('handler');
     await (isHandlerAtWork ? work : gate).reached();
     jest.useFakeTimers({ doNotFake: ['setImmediate', 'nextTick', 'queueMicrotask', 'performance', 'Date'] });
     await wire.abort();
@@ -108,6 +119,8 @@ describePlatforms(kit => {
   describe.each([
     ['an interceptor', '/gone/interceptor', 'outcome-not-stored'],
     ['a handler and then an interceptor', '/gone/handler', 'outcome-not-stored'],
+    ['an outer interceptor', '/gone/outer-interceptor', 'outcome-not-stored'],
+    ['a handler and then an outer interceptor', '/gone/outer-handler', 'outcome-not-stored'],
     ['an exception filter', '/gone/filter', 'outcome-unknown'],
   ])('while %s is at work', (_who, path, held) => {
     it('gets its answer with the retry, up to one lease later', async () => {
