@@ -317,6 +317,22 @@ describe('while the outcome is stored, on fastify,', () => {
     expect([replay.status, replay.body.toString(), runs]).toEqual([201, 'run 1', 1]);
   });
 
+  it('an answer that cannot be sent any more is an error, and its outcome is replayed', async () => {
+    const server = await start('fastify', gatedStorage());
+    const answer = server.post('/text', 'k');
+    await gate.reached();
+    const [response] = responses as [ServerResponse];
+    const writeHead = response.writeHead.bind(response);
+    response.writeHead = () => {
+      response.writeHead = writeHead;
+      throw new Error('A listener of on-headers failed.');
+    };
+    gate.open();
+    expect((await answer).status).toBe(500);
+    expect(told(await server.post('/text', 'k')).slice(0, 2)).toEqual([201, 'run 1']);
+    expect(runs).toBe(1);
+  });
+
   it('the bytes stay as they were returned', async () => {
     const server = await started(gatedStorage());
     const answer = server.post('/bytes', 'k');
