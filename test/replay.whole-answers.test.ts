@@ -459,3 +459,34 @@ it('an answer that somebody gives past the reply and the handler holds the key',
   const again = await server.post('/slow', 'k');
   expect([again.status, codeOf(again), runs]).toEqual([409, 'outcome-not-stored', 1]);
 });
+
+it.each<[name: string, hook: (reply: FastifyReply) => unknown]>([
+  ['is logged once, with its status', () => undefined],
+  [
+    'is so where a hook has defined a method of the reply',
+    reply => Object.defineProperty(reply, 'code', { value: reply.code.bind(reply) }),
+  ],
+])('a replay on fastify %s', async (_name, hook) => {
+  const logged: string[] = [];
+  const write = (line: string) => {
+    const { msg, res } = JSON.parse(line) as { msg: string; res?: { statusCode: number } };
+    logged.push(`${msg} ${res?.statusCode ?? ''}`);
+  };
+  app = await startApp({
+    platform: 'fastify',
+    storage: new MemoryStorage(),
+    controllers: [PaymentsController],
+    fastify: { logger: { stream: { write } } },
+    prepare: nest =>
+      (nest as NestFastifyApplication)
+        .getHttpAdapter()
+        .getInstance()
+        .addHook('onRequest', async (_request, reply) => void hook(reply)),
+  });
+  logged.length = 0;
+  const first = await app.post('/refused-plainly', 'k');
+  expect(told(await app.post('/refused-plainly', 'k'))).toEqual(told(first));
+  await app.close();
+  const [came, went] = ['incoming request ', 'request completed 422'];
+  expect(logged.sort()).toEqual([came, came, went, went]);
+});
