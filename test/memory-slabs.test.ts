@@ -91,6 +91,18 @@ describe('A SlabPool', () => {
     await untilCollected('idle slabs', takeAndClose());
     expect(pool.take().hasRoomFor(0, LARGE_SLAB_BYTES)).toBe(true);
   });
+
+  it('uses memory again behind some that was collected', async () => {
+    const pool = new SlabPool();
+    const kept = pool.take();
+    const takeAndClose = () => {
+      const slabs = [kept, pool.take(), pool.take()];
+      for (const slab of slabs) slab.close();
+      return slabs.slice(1).map(({ bytes }) => new WeakRef(bytes));
+    };
+    await untilCollected('idle slabs', takeAndClose());
+    expect(pool.take().bytes).toBe(kept.bytes);
+  });
 });
 
 describe('MemoryStorage in slabs that are used again', () => {
