@@ -75,6 +75,28 @@ describe('a fingerprint', () => {
     expect(fingerprintTarget(requestOf())).toBe('n1:RkJOFHnkxEyKmkQ35MM0uO_BweYYyOwDbc5Y_9RkqF0');
   });
 
+  it.each<[string, Change, string]>([
+    [
+      'no body: `s4:POSTs8:/chargess0:s0:-`',
+      { headers: {}, body: undefined },
+      '2XRDBd3bL0TuxXKTwOcu4k7ZZmKKGy_kN9XcxI7emII',
+    ],
+    ['text: `…ts1:a`', { ...typed('text/plain'), body: 'a' }, 'l7UKfpzEXHQ8f5RYCVxkzn4s4vlVFpl7i20b-qLMgT4'],
+    ['a JSON text: `…j"a"`', { body: 'a' }, 'UMacnc9VzpJC0tb8-Za1QbbnhEmg5uDL7tw0xe-VbiU'],
+    [
+      'bytes: `…b`, their SHA-256',
+      { ...typed('application/octet-stream'), body: Buffer.from('a') },
+      'OSGzi1wbEWh3AfFgoHB4cZjBQZb2rapSZm7oHaxV638',
+    ],
+    [
+      'a query: `…s43:%s3:%FF%s1:%s1:as1:1s1:as1:0s1:bs1:2s1:cs0:…`',
+      { url: '/charges?b=2&a=1&a=%30&c&%FF=%' },
+      'Ci49ijPrw9SzH3XuP7TzprAVsHynmCWz2-IPhAzOMOc',
+    ],
+  ])('never changes between releases, of %s', (_preimage, change, digest) => {
+    expect(of(change)).toBe(`c1:${digest}`);
+  });
+
   it('carries the id of its algorithm, another one with a secret', () => {
     const request = requestOf({ rawBody: Buffer.from('{}') });
     expect(fingerprintRequest(request, 'c1')).toMatch(/^c1:[\w-]{43}$/);
@@ -400,6 +422,36 @@ describe('a form', () => {
     expect(new Set([one, ...others]).size).toBe(others.length + 1);
   });
 
+  it('never changes between releases', () => {
+    const [x, y, z] = [file('x'), file('y'), file('z', { fieldname: 'image' })];
+    // SHA-256 of `…m{"fields":{"a":"1"},"files":[["doc","a.txt","text/plain","…"],…]}`, `x` before `y` before `z`
+    expect(of({ headers, body: fields({ a: '1' }), files: [z, x, y] })).toBe(
+      'c1:wVMnI-EewhUMON0DuFivSjYO1--hDEZnzi8kRmfXV-Q',
+    );
+  });
+
+  it('may have files alone, in memory and on disk', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'fingerprint-'));
+    try {
+      const path = join(folder, 'upload');
+      writeFileSync(path, 'x');
+      const stored = file('', { buffer: undefined, path });
+      const both = fingerprintRequest(
+        requestOf({ headers, body: undefined, files: [file('y'), stored] }),
+        'c1',
+      );
+      expect(await both).toBe(of({ headers, body: undefined, files: [file('y'), file('x')] }));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('may have no files, in any spelling', () => {
+    const none = of({ headers, body: fields({ a: null }) });
+    for (const files of [null, [], {}, [null]])
+      expect(of({ headers, body: fields({ a: null }), file: null, files })).toBe(none);
+  });
+
   it('keeps the order of files within one field only', () => {
     const [x, y, z] = [file('x'), file('y'), file('z', { fieldname: 'image' })];
     expect(of({ headers, body: fields({}), files: [z, x, y] })).toBe(
@@ -473,6 +525,8 @@ describe('a form', () => {
       ...more,
     });
     const one = of({ headers, body: partsOf(text('1'), upload('x')) });
+    // SHA-256 of `…m{"parts":{"a":[{"value":"1"}],"doc":[{"file":["a.txt","text/plain","…"]}]}}`
+    expect(one).toBe('c1:qT9_Rd6Px_LSCUgz26qJiXOZu4iSzKp4nlwWBLpdZB0');
     expect(of({ headers, body: partsOf(upload('x'), text('1')) })).toBe(one);
     const others = [
       of({ headers, body: partsOf(text('2'), upload('x')) }),
