@@ -1,7 +1,9 @@
 import { createSecretKey } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import * as fc from 'fast-check';
 import {
   algorithmOf,
@@ -361,6 +363,45 @@ describe('the body', () => {
     );
     expect(of({ body: {}, readableDidRead: false, _body: true })).toBe(of({ body: {} }));
     expect(of({ body: {}, readableDidRead: false, rawBody: Buffer.from('{}') })).toBe(of({ body: {} }));
+  });
+
+  it('may be null where its parser says so', () => {
+    expect(of({ ...typed('application/x-own'), body: null })).toMatch(/^c1:/);
+  });
+
+  describe('over HTTP/2, whose headers do not tell of it,', () => {
+    /** A request that nobody has read. */
+    const unread = () =>
+      Object.assign(new Readable({ read: () => undefined }), {
+        httpVersionMajor: 2,
+        stream: { endAfterHeaders: false },
+      });
+    const partOf = (raw: Readable) =>
+      fingerprintRequest(requestOf({ headers: {}, body: undefined, raw: raw }), 'c1');
+    const none = of({ headers: {}, body: undefined });
+
+    it('is none where the request ends without it, or is broken off', async () => {
+      const [ending, breaking, ended] = [unread(), unread(), unread()];
+      const parts = [partOf(ending), partOf(breaking)];
+      ending.push(null);
+      breaking.destroy();
+      ended.push(null);
+      await once(ended.resume(), 'end');
+      expect(await Promise.all([...parts, partOf(ended)])).toEqual([none, none, none]);
+    });
+
+    it('is refused from its first byte on, unless somebody has parsed it', async () => {
+      const [coming, there, read] = [unread(), unread(), unread()];
+      there.push('a');
+      read.push('a');
+      read.push(null);
+      await once(read.resume(), 'end');
+      const part = partOf(coming);
+      coming.push('a');
+      await expect(part).rejects.toThrow(BodyUnreadableError);
+      await expect(partOf(there)).rejects.toThrow(BodyUnreadableError);
+      expectUnreadable(() => partOf(read), /was not parsed/);
+    });
   });
 
   it('is refused where it is too deep, with and without rawBody', () => {
