@@ -579,6 +579,8 @@ describe('a form', () => {
       fieldname: 'a',
       mimetype: 'text/plain',
       value,
+      valueTruncated: false,
+      fieldnameTruncated: false,
       ...more,
     });
     const upload = (content: string, more = {}): Record<string, unknown> => ({
@@ -602,12 +604,18 @@ describe('a form', () => {
       of({ headers, body: partsOf(text('1'), upload('x', { mimetype: 'text/html' })) }),
       of({ headers, body: partsOf(text('1'), upload('x'), upload('y')) }),
       of({ headers, body: partsOf(text('1'), upload('y'), upload('x')) }),
+      of({ headers, body: Object.assign(partsOf(text('1'), upload('x')) as object, { plain: 'x' }) }),
+      of({ headers, body: Object.assign(partsOf(text('1'), upload('x')) as object, { plain: 'y' }) }),
     ];
     expect(new Set([one, ...others]).size).toBe(others.length + 1);
+    // Other releases of the plugin tell files apart by one of these alone.
+    for (const change of [{ type: undefined }, { toBuffer: undefined }])
+      expect(of({ headers, body: partsOf(text('1'), upload('x', change)) })).toBe(one);
     const unread = [
       upload('x', { _buf: null }),
       upload('x', { file: { truncated: true } }),
       text('1', { valueTruncated: true }),
+      text('1', { fieldnameTruncated: true }),
     ];
     for (const part of unread)
       expectUnreadable(() => of({ headers, body: partsOf(part) }), /cannot be read back/);
