@@ -223,8 +223,13 @@ describe('the body', () => {
     const [one, other] = ['{"amount":9007199254740992}', '{"amount":9007199254740993}'] as const;
     expect(of(sent(one))).not.toBe(of(sent(other)));
     expect(of({ ...sent(one), rawBody: undefined })).toBe(of({ ...sent(other), rawBody: undefined }));
-    const patch = 'application/merge-patch+json; charset="UTF-8"';
-    expect(of(sent(one, patch))).not.toBe(of(sent(other, patch)));
+    for (const type of [
+      'application/merge-patch+json; charset="UTF-8"',
+      'application/json;\tcharset=utf8\t;a=b',
+      'application/json;Charset=US-ASCII ',
+    ]) {
+      expect(of(sent(one, type))).not.toBe(of(sent(other, type)));
+    }
     expect(of(sent('9007199254740992'))).not.toBe(of(sent('9007199254740993')));
     const marked = (text: string): Change => ({ ...sent(text), rawBody: Buffer.from(`\ufeff${text}`) });
     expect(of(marked('9007199254740992'))).not.toBe(of(marked('9007199254740993')));
@@ -290,7 +295,16 @@ describe('the body', () => {
   it('does not depend on rawBody where it is no UTF-8 JSON', () => {
     const body = { a: 1 };
     const rawBody = Buffer.from('{"a":9007199254740993}');
-    for (const type of ['application/x-www-form-urlencoded', 'application/json; charset=utf-16le']) {
+    for (const type of [
+      'application/x-www-form-urlencoded',
+      'application/json-seq',
+      'application/ld+json-seq',
+      'application/json; charset=utf-16le',
+      'application/json; CHARSET=utf-16le',
+      'application/json; charset=utf--8',
+      'application/json; charset=""utf-8"',
+      'application/json; charset="utf-8""',
+    ]) {
       expect(of({ body, rawBody, ...typed(type) })).toBe(of({ body, ...typed(type) }));
     }
     // A parser that reads more than JSON.
@@ -317,13 +331,18 @@ describe('the body', () => {
     const none = of({ headers: {}, body: undefined });
     for (const body of [null, '', {}, Buffer.alloc(0)]) expect(of({ headers: {}, body })).toBe(none);
     expect(of({ headers: { 'content-length': '0' }, body: {} })).toBe(none);
-    expect(of({ headers: {}, body: { amount: 10 } })).not.toBe(none);
+    for (const body of [{ amount: 10 }, [], 0, false, 'a', Buffer.from('a')])
+      expect(of({ headers: {}, body })).not.toBe(none);
     const http2 = { httpVersionMajor: 2, stream: { endAfterHeaders: true } };
     expect(of({ headers: {}, body: undefined, ...http2 })).toBe(none);
   });
 
   it.each<[string, Change]>([
     ['undefined (Express 5, Fastify)', { ...typed('text/csv'), body: undefined }],
+    [
+      'undefined, of one byte',
+      { headers: { 'content-type': 'text/csv', 'content-length': '1' }, body: undefined },
+    ],
     ['undefined, chunked', { headers: { 'transfer-encoding': 'chunked' }, body: undefined }],
     [
       'undefined over HTTP/2',
@@ -354,6 +373,15 @@ describe('the body', () => {
     );
     expectUnreadable(() => of({ ...typed('<script>'), body: undefined }), /^The untyped body/);
     expectUnreadable(() => of({ headers: { 'content-length': '5' }, body: undefined }), /^The untyped body/);
+    const long = 'x'.repeat(64);
+    for (const type of ['a/b', '.+-/.+-', `${long}/${long}`])
+      expect(() => of({ ...typed(type), body: undefined })).toThrow(`The ${type} body was not parsed`);
+    for (const type of ['a/', '/b', '<a/b', 'a/b>', `${long}x/b`, `a/${long}x`])
+      expect(() => of({ ...typed(type), body: undefined })).toThrow('The untyped body was not parsed');
+    for (const type of ['multipart/mixed', `multipart/${long}`])
+      expect(() => of({ ...typed(type), body: undefined })).toThrow(`The ${type} body was not parsed`);
+    for (const type of ['multipart/', 'multipart/<b>', 'multipart/a/b', `multipart/x${long}`])
+      expect(() => of({ ...typed(type), body: undefined })).toThrow('The multipart body was not parsed');
   });
 
   it('may be an empty object that a parser made', () => {
@@ -361,6 +389,8 @@ describe('the body', () => {
     expect(of({ body: {}, readableDidRead: undefined, raw: { readableDidRead: true } })).toBe(
       of({ body: {} }),
     );
+    const form = typed('application/x-www-form-urlencoded');
+    expect(of({ ...form, body: {} })).toBe(of({ ...form, body: {}, _body: true }));
     expect(of({ body: {}, readableDidRead: false, _body: true })).toBe(of({ body: {} }));
     expect(of({ body: {}, readableDidRead: false, rawBody: Buffer.from('{}') })).toBe(of({ body: {} }));
   });
@@ -419,6 +449,17 @@ describe('raw bytes', () => {
     expect(rawOf({ rawBody: Buffer.from('a'), url: '/b' })).not.toBe(rawOf({ rawBody: Buffer.from('a') }));
   });
 
+  it('count with the charset that they are read in', () => {
+    const bytes = { rawBody: Buffer.from('a') };
+    // SHA-256 of `s4:POSTs8:/chargess0:s10:text/plainb…s16:; charset=latin1`.
+    expect(rawOf({ ...bytes, ...typed('text/plain; Charset=Latin1') })).toBe(
+      'r1:aWz00N6bXhhTIyQCEYp6yEyzu6_Av8PHq6bi-sB3ZM0',
+    );
+    expect(rawOf({ ...bytes, ...typed('text/plain; charset=utf-8') })).toBe(
+      rawOf({ ...bytes, ...typed('text/plain') }),
+    );
+  });
+
   it('are missed where there is a body without them', () => {
     expectUnreadable(() => rawOf({}), /`rawBody: true` to NestFactory\.create\(\)/);
   });
@@ -433,9 +474,15 @@ describe('an own fingerprint', () => {
     expect(fingerprintOwn('order 1', requestOf({ method: 'PUT' }))).not.toBe(one);
   });
 
-  it.each([[undefined], [null], [''], [5], [{}]])('has to be a text: %p', text => {
+  it.each([
+    [undefined, 'undefined'],
+    [null, 'null'],
+    ['', 'an empty string'],
+    [5, 'number'],
+    [{}, 'object'],
+  ])('has to be a text: %p', (text, words) => {
     expect(() => fingerprintOwn(text, requestOf())).toThrow(RequestFunctionError);
-    expect(() => fingerprintOwn(text, requestOf())).toThrow(/instead of a string/);
+    expect(() => fingerprintOwn(text, requestOf())).toThrow(`it returned ${words} instead of a string`);
   });
 });
 
