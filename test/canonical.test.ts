@@ -289,6 +289,26 @@ describe('canonicalJson', () => {
     expect(() => canonicalJson(JSON.parse('['.repeat(5000) + ']'.repeat(5000)))).toThrow(BodyUnreadableError);
   });
 
+  it.each<[string, (inner: unknown) => unknown]>([
+    ['arrays', inner => [inner]],
+    ['objects', inner => ({ a: inner })],
+    ['Maps', inner => new Map([['a', inner]])],
+    ['Sets', inner => new Set([inner])],
+    ['toJSON', inner => Object.create({ toJSON: () => inner }) as unknown],
+    ['instances', inner => Object.assign(Object.create({ constructor: null }) as object, { a: inner })],
+  ])('counts the levels of %s beside what JSON cannot say', (_what, around) => {
+    // A Map is two levels, for each of its entries is an array.
+    const step = around(0) instanceof Map ? 2 : 1;
+    const within = (levels: number): unknown => {
+      let value: unknown = 0n;
+      for (let level = 0; level < levels; level += step) value = around(value);
+      return value;
+    };
+    expect(canonicalJson(within(256))).toMatch(/0/);
+    for (const levels of [257, 5_000, 200_000])
+      expect(() => canonicalJson(within(levels))).toThrow(/deeper than 256 levels/);
+  });
+
   it('refuses cycles', () => {
     const array: unknown[] = [];
     array.push(array, array);
