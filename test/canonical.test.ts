@@ -1,5 +1,6 @@
 import * as fc from 'fast-check';
 import { Readable } from 'node:stream';
+import { runInNewContext } from 'node:vm';
 import { of, Subject } from 'rxjs';
 import stableStringify from 'safe-stable-stringify';
 import { canonicalJson } from '../src/http/fingerprint/canonical';
@@ -170,9 +171,62 @@ describe('canonicalJson', () => {
     );
   });
 
-  it('keeps lists of like objects apart', () => {
-    const rows = [{ a: 1, b: 2 }, { b: 3, a: 4 }, { a: 5, c: 6 }, { a: 7 }, { a: undefined, b: 8 }, {}];
-    expect(canonicalJson(rows)).toBe('[{"a":1,"b":2},{"a":4,"b":3},{"a":5,"c":6},{"a":7},{"b":8},{}]');
+  it.each([2, 24, 25, 256, 257])('sorts %i members', count => {
+    const names = Array.from({ length: count }, (_, at) => `k${String((at * 7) % count).padStart(3, '0')}`);
+    const text = `{${[...names]
+      .sort()
+      .map(name => `"${name}":1`)
+      .join(',')}}`;
+    const object = Object.fromEntries(names.map(name => [name, 1]));
+    expect(canonicalJson(object)).toBe(text);
+    expect(besideUndefined(object)).toBe(`[${text}]`);
+  });
+
+  it('changes nothing that it is given', () => {
+    const [inner, outer] = [
+      { b: 1, a: 2 },
+      { d: 3, c: { f: 4, e: 5 } },
+    ];
+    const given = [inner, [outer]];
+    expect(canonicalJson(given)).toBe('[{"a":2,"b":1},[{"c":{"e":5,"f":4},"d":3}]]');
+    expect(JSON.stringify(given)).toBe('[{"b":1,"a":2},[{"d":3,"c":{"f":4,"e":5}}]]');
+    expect(given[0]).toBe(inner);
+  });
+
+  it('takes data of another realm for data', () => {
+    const foreign = runInNewContext('({ b: {}, a: [{}] })') as unknown;
+    expect(canonicalJson(foreign)).toBe('{"a":[{}],"b":{}}');
+    expect(besideUndefined(foreign)).toBe('[{"a":[{}],"b":{}}]');
+  });
+
+  it.each<[string, object[], string]>([
+    [
+      'in another order',
+      [
+        { a: 1, b: 2 },
+        { b: 3, a: 4 },
+        { a: 1, b: 2, c: 3, d: 4 },
+        { a: 5, d: 6, c: 7, b: 8 },
+      ],
+      '[{"a":1,"b":2},{"a":4,"b":3},{"a":1,"b":2,"c":3,"d":4},{"a":5,"b":8,"c":7,"d":6}]',
+    ],
+    [
+      'with other names',
+      [{ a: 1, b: 2 }, { a: 5, c: 6 }, { b: 7, c: 8 }, { a: 9 }, {}],
+      '[{"a":1,"b":2},{"a":5,"c":6},{"b":7,"c":8},{"a":9},{}]',
+    ],
+    [
+      'with nothing',
+      [
+        { a: 1, b: 2 },
+        { b: 3, a: 4 },
+        { a: undefined, b: 8 },
+      ],
+      '[{"a":1,"b":2},{"a":4,"b":3},{"b":8}]',
+    ],
+  ])('keeps lists of like objects apart, %s', (_how, rows, text) => {
+    expect(canonicalJson(rows)).toBe(text);
+    expect(besideUndefined(rows)).toBe(`[${text}]`);
   });
 
   it.each([
