@@ -258,6 +258,7 @@ describe('canonicalJson', () => {
       'Map[["a",{"y":2,"z":1}],["b",1]]',
     ],
     ['a Set, in any order', new Set(['b', 'a']), 'Set["a","b"]'],
+    ['nothing in a Set', new Set([undefined]), 'Set[null]'],
     ['nothing at all', undefined, 'undefined'],
   ])('prints %s', (_name, value, text) => {
     expect(canonicalJson(value)).toBe(text);
@@ -280,10 +281,13 @@ describe('canonicalJson', () => {
       'a',
       [97],
       new Uint8Array([97]).buffer,
+      new DataView(new Uint8Array([97]).buffer),
+      new Int8Array([97]),
     ].map(value => canonicalJson(value));
     expect(texts[0]).toMatch(/^bytes\([\w-]{43}\)$/);
-    expect(texts[5]).toBe(texts[0]);
-    expect(new Set(texts).size).toBe(5);
+    expect([texts[5], texts[6]]).toEqual([texts[0], texts[0]]);
+    expect(texts[7]).toMatch(/^Int8Array\([\w-]{43}\)$/);
+    expect(new Set(texts).size).toBe(6);
     expect(canonicalJson(new Uint8Array([97]))).toBe(texts[0]);
   });
 
@@ -296,9 +300,15 @@ describe('canonicalJson', () => {
         return { cents: this.amount * 100 };
       }
     }
-    expect(canonicalJson([new Money(1), new Amount(2), new URL('http://a/')])).toBe(
-      '[{"amount":1},{"cents":200},"http://a/"]',
+    class Nothing {
+      toJSON(): unknown {
+        return undefined;
+      }
+    }
+    expect(canonicalJson([new Money(1), new Amount(2), new URL('http://a/'), new Nothing()])).toBe(
+      '[{"amount":1},{"cents":200},"http://a/",null]',
     );
+    expect(canonicalJson({ a: new Nothing() })).toBe('{"a":null}');
   });
 
   it.each([
@@ -331,6 +341,14 @@ describe('canonicalJson', () => {
     ],
   ])('refuses what cannot be seen: %s', (_name, value) => {
     expect(() => canonicalJson({ value })).toThrow(BodyUnreadableError);
+  });
+
+  it.each([
+    ['Promise', Promise.resolve(1)],
+    ['FormData', new FormData()],
+    ['unknown class', Object.create(Object.create(Object.create(null) as object) as object) as unknown],
+  ])('names what cannot be seen: %s', (name, value) => {
+    expect(() => canonicalJson({ value })).toThrow(`The body holds an object (${name}) whose content`);
   });
 
   it('reads 256 levels and refuses more, at any depth', () => {
@@ -387,8 +405,15 @@ describe('canonicalJson', () => {
     sparse[4_294_967_294 - 1] = 'x';
     const other: unknown[] = [];
     other[4_294_967_294 - 2] = 'x';
+    expect(canonicalJson(sparse)).toBe('Array(4294967294){"4294967293":"x"}');
     expect(canonicalJson(sparse)).not.toBe(canonicalJson(other));
     expect(canonicalJson([undefined, 1])).toBe('[null,1]');
+    const holes = (count: number): unknown[] => [...new Array<undefined>(count), 1];
+    expect(canonicalJson(holes(1_000))).toBe(`[${'null,'.repeat(1_000)}1]`);
+    expect(canonicalJson(holes(1_001))).toBe('Array(1002){"1001":1}');
+    expect(canonicalJson([undefined, ...new Array<number>(2_000).fill(1)])).toBe(
+      `[null${',1'.repeat(2_000)}]`,
+    );
   });
 });
 
