@@ -264,6 +264,13 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
       'Unknown option `kye` of `name`. Options here are: key, operation, recordKey, route, scope.',
     ],
     [{ key: 'x', operatoin: 'job' }, 'Unknown option `operatoin` of `name`.'],
+    [{ key: '' }, "Expected `key` to be a non-empty string, got ''."],
+    [{ key: 'x', scope: '' }, "Expected `scope` to be a non-empty string, or left out, got ''."],
+    [{ key: 'x', scope: 5 }, 'Expected `scope` to be a non-empty string, or left out, got number.'],
+    [{ key: 'x', operation: '' }, "Expected `operation` to be a non-empty string, or left out, got ''."],
+    [{ key: 'x', route: '' }, "Expected `route` to be a non-empty string, or left out, got ''."],
+    [{ recordKey: '' }, "Expected `recordKey` to be a record key, as events give it, got ''."],
+    [{ recordKey: undefined }, 'Expected `recordKey` to be a record key, as events give it, got undefined.'],
     [{ key: 'x', recordKey: 'y' }, 'Expected a name with `recordKey` or `key`, got both'],
     [{ key: 'x', operation: 'y', route: 'z' }, 'Expected a name with `operation` or `route`, got both'],
   ])('are refused a name that could miss its record: %j', async (wrong, message) => {
