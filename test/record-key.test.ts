@@ -2,6 +2,8 @@ import { createSecretKey } from 'node:crypto';
 import * as fc from 'fast-check';
 import { recordKeyOf } from '../src/record-key';
 import type { RecordIdentity } from '../src/record-key';
+import { recordKeyOfName } from '../src/record-name';
+import type { RecordName } from '../src/record-name';
 import { SEED } from './support/seed';
 
 const identity: RecordIdentity = { namespace: '', source: 'header', scope: 'user', key: 'k' };
@@ -95,5 +97,26 @@ describe('the record key', () => {
     expect(new Set(keys).size).toBe(1);
     expect(keys[0]).not.toBe(recordKeyOf(identity));
     expect(keys[0]).not.toBe(recordKeyOf(identity, 'other'));
+  });
+});
+
+describe('the record key of a name', () => {
+  it.each<[string, RecordName, Partial<RecordIdentity>]>([
+    ['the header of a route', { key: 'k', scope: 'user' }, {}],
+    ['global keys', { key: 'k' }, { scope: undefined }],
+    [
+      "a route's own key function",
+      { key: 'k', scope: 'user', route: 'POST /a' },
+      { source: 'route:POST /a' },
+    ],
+    ['a run()', { key: 'k', scope: 'user', operation: 'job' }, { source: 'run:job' }],
+  ])('is that of %s', (_what, name, change) => {
+    const named = { ...identity, namespace: 'prod', ...change };
+    expect(recordKeyOfName(name, 'prod')).toBe(recordKeyOf(named));
+    expect(recordKeyOfName(name, 'prod', 'secret')).toBe(recordKeyOf(named, 'secret'));
+  });
+
+  it('is the one that it gives', () => {
+    expect(recordKeyOfName({ recordKey: 'prod:digest' }, 'other', 'secret')).toBe('prod:digest');
   });
 });
