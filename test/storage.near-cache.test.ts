@@ -316,6 +316,12 @@ describe('an entry of the near cache', () => {
     ['reason', 'a', {}, { reason: 'r'.repeat(1_000) }],
     ['header', 'a', {}, { headers: [['X-Long', 'v'.repeat(1_000)]] }],
     ['list of a header', 'a', {}, { headers: [['X-Long', ['v'.repeat(500), 'v'.repeat(500)]]] }],
+    [
+      'headers, however short',
+      'a',
+      {},
+      { headers: Array.from({ length: 10 }, (_, index) => [`X-${index}`, '']) },
+    ],
     ['body', 'a', {}, { body: Buffer.alloc(1_000) }],
   ])('counts its %s for maxBytes', (_, key, changed, outcome) => {
     const { bytes } = cacheOf(10_000, 'a');
