@@ -12,6 +12,7 @@ import {
   fingerprintRequest,
   fingerprintTarget,
   fingerprintValue,
+  likeOwn,
 } from '../src/http/fingerprint';
 import type { FingerprintSource } from '../src/http/fingerprint/request-view';
 import { BodyUnreadableError, RequestFunctionError } from '../src/idempotency.errors';
@@ -120,6 +121,14 @@ describe('a fingerprint', () => {
     expect(algorithmOf('c1:di:gest')).toBe('c1');
     for (const text of ['c9:digest', 'c1', 'c1h', '', ':', 'c1h1:x'])
       expect(algorithmOf(text)).toBeUndefined();
+  });
+
+  it('is another one of its own algorithm only', () => {
+    const like = likeOwn('c1:own');
+    expect(['c1:own', 'c1:other', 'c1h:other', 'f1:other', 'c9:other', 'other'].map(like)).toEqual([
+      ...['c1:own', 'c1:own'],
+      ...[undefined, undefined, undefined, undefined],
+    ]);
   });
 
   it('covers method, path, query, content type and body (vectors 13, 17, 18)', () => {
