@@ -20,7 +20,7 @@ export class AlarmLog {
   private readonly kinds = new Map<string, Kind>();
 
   readonly listener = (event: IdempotencyEvent): void => {
-    const kind = this.kind(`${event.name} ${event.operation ?? event.code}`);
+    const kind = this.kind([event.name, event.operation, event.code].join(' '));
     const time = performance.now();
     if (time - kind.lastLoggedAt < INTERVAL_MS) {
       kind.unlogged++;
@@ -54,7 +54,7 @@ function lossText({ route, code, recordKey }: IdempotencyEvent): string {
   const what =
     code === 'taken'
       ? 'is no longer its own: another request has claimed the key, and its handler may have run twice (letter c of the guarantee), or an operator has resolved it'
-      : 'could not be extended in time, so another request may run (letter c of the guarantee)';
+      : 'could not be extended in time: another request may run (letter c of the guarantee), or, where a lapse holds the key, none may';
   return `The lease of a running ${route} ${what}. Record: ${recordKey}`;
 }
 

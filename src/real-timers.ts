@@ -1,4 +1,4 @@
-import { setImmediate, setTimeout } from 'node:timers';
+import { clearTimeout, setImmediate, setTimeout } from 'node:timers';
 
 /*
  * Node's own timers, taken when the module is loaded. Where a test has replaced the global ones, commands leave, runs are settled and
@@ -6,3 +6,4 @@ import { setImmediate, setTimeout } from 'node:timers';
  */
 export const realSetImmediate = setImmediate;
 export const realSetTimeout = setTimeout;
+export const realClearTimeout = clearTimeout;

@@ -3,8 +3,10 @@ import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { MemoryStorage, StorageUnavailableError } from '../src';
 import { build } from './fixtures/compiled';
+import { Gate } from './fixtures/gate';
 import { FaultyStorage } from '../src/testing';
 import type { TestApp } from './support/apps';
+import { around } from './support/apps.storage';
 import { FaultyRedis } from './support/faulty-redis';
 import { describeOwnRedis } from './support/redis';
 import { expectNoUnhandledRejections } from './support/unhandled';
@@ -104,12 +106,36 @@ it('stores an outcome whose lease has ended before it answers its key again, and
 it('says of an outcome that still waits when the application closes that it was never stored', async () => {
   const storage = new FaultyStorage(new MemoryStorage());
   storage.failWhen(({ method }) => (method === 'complete' ? { kind: 'refused' } : undefined));
+  const log = jest.spyOn(Logger.prototype, 'error').mockImplementation();
   const closing = await startWork({ storage, options: { shutdownTimeout: 50 }, work: () => 'done' });
   expect(brief(await ask(closing, 'lost'))).toBe('201');
   await closing.close();
-  const errors = closing.events.filter(({ name }) => name === 'storage-error').map(({ error }) => error);
-  expect(errors).toHaveLength(2);
-  expect(String(errors[1])).toContain('could not be stored');
+  const lines = log.mock.calls.map(([line]) => String(line));
+  log.mockRestore();
+  const errors = closing.events.filter(({ name }) => name === 'storage-error');
+  expect(errors.map(({ code }) => code)).toEqual([undefined, 'never-stored']);
+  expect(String(errors[1]?.error)).toContain('could not be stored');
+  expect(lines).toEqual([
+    expect.stringContaining('failed at `complete`'),
+    expect.stringContaining('The outcome could not be stored'),
+  ]);
+});
+
+it('closes after shutdownTimeout, although the storage leaves an attempt to store an outcome unanswered', async () => {
+  const gate = new Gate();
+  let attempts = 0;
+  const storage = around(new MemoryStorage(), {
+    complete: () => {
+      if (++attempts === 1) throw new StorageUnavailableError();
+      return gate.pass();
+    },
+  });
+  const options = { shutdownTimeout: 50, storageTimeout: '10m', lease: '1h' } as const;
+  const closing = await startWork({ storage, options, work: () => 'done' });
+  expect(brief(await ask(closing, 'unanswered'))).toBe('201');
+  await closing.close();
+  expect(attempts).toBe(2);
+  gate.open();
 });
 
 it('keeps at most 64 MiB of outcomes that the storage could not take, and holds the keys of the rest', async () => {

@@ -225,7 +225,8 @@ export class Claim implements Beating {
         record: this.record,
         action: 'release',
         isNeeded: true,
-        settled: released => this.released(released),
+        // Where the reply to an earlier attempt was lost, this one finds nothing to release.
+        settled: () => this.released(true),
       });
     }
   }
@@ -269,7 +270,7 @@ export class Claim implements Beating {
       action,
       ownedUntil: this.deadline,
       settled: (stored, completion) => this.stored(stored, completion, status),
-      dropped: () => this.parts.reportStorageError('complete', this.plan, new Error(NEVER_STORED)),
+      dropped: () => this.reportNeverStored(status),
     });
   }
 
@@ -278,6 +279,11 @@ export class Claim implements Beating {
     this.parts.waiting.settled(this.record, completion, this.completeTurn);
     if ('held' in completion) this.emit('held', status, completion.held);
     else this.emit('completed', status);
+  }
+
+  private reportNeverStored(status: number | undefined): void {
+    const event = this.event('storage-error', status, 'never-stored');
+    this.parts.events.alarm({ ...event, operation: 'complete', error: new Error(NEVER_STORED) });
   }
 
   private reportPolicy(error: unknown): void {

@@ -1,5 +1,5 @@
 import { ShuttingDownError } from '../idempotency.errors';
-import { realSetImmediate, realSetTimeout } from '../real-timers';
+import { realClearTimeout, realSetImmediate, realSetTimeout } from '../real-timers';
 import type { EngineParts } from './engine-parts';
 import { now } from './monotonic';
 
@@ -44,13 +44,22 @@ export class Shutdown {
     const giveUpAt = startedAt + Math.min(GRACE_MS, this.leftMs / 2);
     while ((heartbeat.size > 0 || unstored.isNeeded) && now() < deadline) {
       if (now() >= giveUpAt) heartbeat.giveUp();
-      if (unstored.isNeeded) await unstored.flush();
+      if (unstored.isNeeded) await inTime(unstored.flush(), deadline);
       if (heartbeat.size > 0 || unstored.isNeeded)
         await new Promise(resolve => realSetTimeout(resolve, INTERVAL_MS));
     }
     // Once: a claim that is to be freed, if it was ever made, ends with its lease if not now.
-    if (unstored.size > 0 && !this.hasTriedReleases && now() < deadline) await unstored.flush();
+    if (unstored.size > 0 && !this.hasTriedReleases && now() < deadline)
+      await inTime(unstored.flush(), deadline);
     this.hasTriedReleases = true;
     this.leftMs -= now() - startedAt;
   }
+}
+
+/** A storage that does not answer must not keep an application from closing for longer than it was told. */
+async function inTime(work: Promise<void>, deadline: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>(resolve => (timer = realSetTimeout(resolve, Math.max(0, deadline - now()))));
+  await Promise.race([work, late]);
+  realClearTimeout(timer);
 }
