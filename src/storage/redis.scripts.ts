@@ -15,7 +15,7 @@ import { RECORD_FORMAT } from './storage';
  *   h  completed: headers, JSON of [name, value] pairs
  *   b  completed: the bytes of the body
  *   r  completed: reason phrase, where the application set one
- *   k  completed: id of the encryption key, where h and b are sealed
+ *   k  completed: id of the encryption key, where headers and body are sealed, in b; h is then the word 'sealed'
  *   w  held: why
  *
  * The lease deadline is the expiry of the key itself: a row in progress lives for lease + o, and PTTL - o is what is left
