@@ -83,7 +83,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 function filesOf({ file, files }: MultipartSource): UploadedFile[] {
-  const many: unknown[] = Array.isArray(files) ? files : isObject(files) ? Object.values(files).flat() : [];
+  const many: unknown[] = isObject(files) ? Object.values(files).flat() : [];
   return [file, ...many].filter(isObject);
 }
 
