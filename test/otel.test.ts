@@ -1,4 +1,4 @@
-import { context, metrics as globalMetrics, trace } from '@opentelemetry/api';
+import { context, createContextKey, diag, metrics as globalMetrics, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import {
   AggregationTemporality,
@@ -359,6 +359,33 @@ describe('span events', () => {
     inSpan(() => publish({ name: 'replayed', route: ROUTE }));
     publish({ name: 'replayed', route: ROUTE });
     expect(names()).toEqual([]);
+  });
+
+  describe('where the active span has ended', () => {
+    const server = createContextKey('OpenTelemetry SDK Context Key RPC_METADATA');
+    const spansToldOfAnEvent = (ends: 'before' | 'after') => {
+      const [request, handler] = [tracer.startSpan('request'), tracer.startSpan('handler')];
+      const ofServer = context.active().setValue(server, { type: 'http', span: request });
+      handler.end();
+      if (ends === 'before') request.end();
+      context.with(trace.setSpan(ofServer, handler), () => publish({ name: 'completed', route: ROUTE }));
+      if (ends === 'after') request.end();
+      return exporter
+        .getFinishedSpans()
+        .filter(({ events }) => events.length > 0)
+        .map(({ name }) => name);
+    };
+
+    it('tell it on the span of the HTTP request', () => {
+      expect(spansToldOfAnEvent('after')).toEqual(['request']);
+    });
+
+    it('are left out where that one has ended too, without a complaint of the SDK', () => {
+      const complaint = jest.spyOn(diag, 'warn');
+      expect(spansToldOfAnEvent('before')).toEqual([]);
+      expect(complaint).not.toHaveBeenCalled();
+      complaint.mockRestore();
+    });
   });
 
   it('reach the span of the request that claimed, to its end', async () => {

@@ -1,4 +1,12 @@
-import { metrics, trace, type Attributes, type MeterProvider } from '@opentelemetry/api';
+import {
+  context,
+  createContextKey,
+  metrics,
+  trace,
+  type Attributes,
+  type MeterProvider,
+  type Span,
+} from '@opentelemetry/api';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { STORAGE_CHANNEL, type StorageTiming } from '../engine/timings';
 import { IDEMPOTENCY_CHANNEL, type IdempotencyEvent } from '../idempotency.events';
@@ -8,7 +16,7 @@ import { Instruments } from './instruments';
 export interface ObserveOptions {
   /** Where the metrics go. @default the global provider, as it is registered when the observation starts */
   readonly meterProvider?: MeterProvider | undefined;
-  /** Whether every event also becomes an event on the active span. @default true */
+  /** Whether every event also becomes an event on the active span, or on the request's where that one has ended. @default true */
   readonly spanEvents?: boolean | undefined;
 }
 
@@ -77,5 +85,14 @@ function noteOnSpan({ name, route, recordKey, status, code, durationMs, operatio
     'idempotency.duration_ms': durationMs,
     'idempotency.operation': operation,
   };
-  trace.getActiveSpan()?.addEvent(`idempotency.${name}`, attributes);
+  recordingSpan()?.addEvent(`idempotency.${name}`, attributes);
+}
+
+/** Where instrumentations of HTTP servers keep the request's span, for `getRPCMetadata()` of `@opentelemetry/core`. */
+const RPC_METADATA = createContextKey('OpenTelemetry SDK Context Key RPC_METADATA');
+
+/** A span of the handler ends when it returns; the one of the request lasts until its outcome is stored. */
+function recordingSpan(): Span | undefined {
+  const server = context.active().getValue(RPC_METADATA) as { readonly span?: Span } | undefined;
+  return [trace.getActiveSpan(), server?.span].find(span => span?.isRecording());
 }
