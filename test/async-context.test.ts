@@ -1,8 +1,11 @@
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { IdempotencyModule, IdempotencyService, type IdempotencyEvent } from '../src';
 import { detached } from '../src/detached';
+import { build } from './fixtures/compiled';
 import { Gate } from './fixtures/gate';
 import { describeStorages } from './support/storages';
 
@@ -59,4 +62,12 @@ describeStorages('Of requests with a context of their own', kit => {
 it('What a tracer enters in work for all requests is not there in the next one', () => {
   detached(() => requests.enterWith('a span'));
   expect([detached(() => requests.getStore()), requests.getStore()]).toEqual([undefined, undefined]);
+});
+
+it('Of the library nothing stays open that tools such as `jest --detectOpenHandles` could blame', async () => {
+  const compiled = build();
+  const args = ['--expose-gc', compiled.fixture('resources-left')];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  compiled.remove();
+  expect(stdout.trim()).toBe('');
 });
