@@ -9,7 +9,12 @@ import {
   SwaggerModule,
   type OpenAPIObject,
 } from '@nestjs/swagger';
-import { Idempotent, IdempotencyModule, type IdempotencyModuleOptions } from '../src';
+import {
+  Idempotent,
+  IdempotencyModule,
+  type IdempotencyModuleOptions,
+  type IdempotencyRouteOptions,
+} from '../src';
 
 @Controller('payments')
 class PaymentsController {
@@ -76,6 +81,23 @@ async function documentOf(
   return document;
 }
 
+/** What the document says of the key of a route. */
+async function keySchema(options: IdempotencyRouteOptions): Promise<unknown> {
+  @Controller('keys')
+  class KeysController {
+    @Post()
+    @Idempotent(options)
+    post() {
+      return {};
+    }
+  }
+  const { paths } = await documentOf([KeysController]);
+  const [header] = paths['/keys']?.post?.parameters ?? [];
+  return (header as { schema?: unknown } | undefined)?.schema;
+}
+
+const UUID = '8e03978e-40d5-43e8-bc93-6894a57f9324';
+
 describe('the OpenAPI document of marked routes', () => {
   let document: OpenAPIObject;
   beforeAll(async () => (document = await documentOf()));
@@ -97,6 +119,34 @@ describe('the OpenAPI document of marked routes', () => {
         schema: expect.objectContaining({ maxLength: 36, format: 'uuid' }),
       }),
     ]);
+  });
+
+  it.each<[string, IdempotencyRouteOptions, object]>([
+    ['any text', {}, { example: UUID }],
+    ['a UUID', { keyFormat: 'uuid' }, { format: 'uuid', example: UUID }],
+    ['as long as a UUID', { maxKeyLength: 36 }, { example: UUID }],
+    ['shorter than a UUID', { maxKeyLength: 35 }, {}],
+    ['a short UUID', { keyFormat: 'uuid', maxKeyLength: 35 }, { format: 'uuid' }],
+    ['of a pattern', { keyFormat: /^ord_[0-9]{4}$/ }, { pattern: '^ord_[0-9]{4}$' }],
+    ['of a pattern for all of it', { keyFormat: /ord_[0-9]+/g }, { pattern: '^(?:ord_[0-9]+)$' }],
+    ['of one of two patterns', { keyFormat: /^ord|inv$/ }, { pattern: '^(?:^ord|inv$)$' }],
+    ['of a pattern with an escaped end', { keyFormat: /^ord\$/ }, { pattern: '^(?:^ord\\$)$' }],
+    ['of a pattern for UUIDs', { keyFormat: /[0-9a-f-]+/ }, { pattern: '^(?:[0-9a-f-]+)$', example: UUID }],
+    ['of a pattern with flags', { keyFormat: /ORD_[0-9]+/i }, {}],
+    ['of a pattern with flags for UUIDs', { keyFormat: /[0-9A-F-]+/i }, { example: UUID }],
+  ])('says of a key that is %s no more than holds', async (_, options, said) => {
+    expect(await keySchema(options)).toEqual({
+      type: 'string',
+      minLength: 1,
+      maxLength: options.maxKeyLength ?? 255,
+      ...said,
+    });
+  });
+
+  it('asks no predicate for the format of a key', async () => {
+    const keyFormat = jest.fn(() => true);
+    expect(await keySchema({ keyFormat })).toEqual({ type: 'string', minLength: 1, maxLength: 255 });
+    expect(keyFormat).not.toHaveBeenCalled();
   });
 
   it('has the answers of the library as problems', () => {

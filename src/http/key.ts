@@ -16,7 +16,8 @@ export interface KeyFormat {
   readonly matches: (key: string) => boolean;
   /** Completes the sentence "expected the key to be …". */
   readonly description: string;
-  readonly isUuid?: boolean;
+  /** What OpenAPI can say of it; nothing of an application's predicate. */
+  readonly schema?: { readonly format: 'uuid' } | { readonly pattern?: string };
 }
 
 /** What makes a key acceptable. */
@@ -83,7 +84,9 @@ export function compileKeyFormat(
   option: 'uuid' | RegExp | ((key: string) => boolean) | undefined,
 ): KeyFormat | undefined {
   if (option === undefined) return undefined;
-  if (option === 'uuid') return { matches: key => UUID.test(key), description: 'a UUID', isUuid: true };
+  if (option === 'uuid') {
+    return { matches: key => UUID.test(key), description: 'a UUID', schema: { format: 'uuid' } };
+  }
   if (option instanceof RegExp) return wholeMatch(option);
   return {
     matches: key => askPredicate(option, key),
@@ -101,7 +104,13 @@ function wholeMatch(pattern: RegExp): KeyFormat {
       return anchored.test(key);
     },
     description: `of the format ${pattern.source}`,
+    // A schema has no place for flags. What it has, it looks for anywhere in the text.
+    schema: flags === '' ? { pattern: wholeSource(pattern) } : {},
   };
+}
+
+function wholeSource({ source }: RegExp): string {
+  return /^\^[^|]*[^\\|]\$$/.test(source) ? source : `^(?:${source})$`;
 }
 
 function askPredicate(predicate: (key: string) => unknown, key: string): boolean {

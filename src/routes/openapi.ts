@@ -1,4 +1,5 @@
 import { RequestMethod } from '@nestjs/common';
+import type { KeyRules } from '../http/key';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import type { Controller, Handler } from './discovery';
 import { NEST_METADATA } from './metadata';
@@ -99,10 +100,18 @@ function keyHeader({ required, keyRules }: RouteSettings, name: string): Documen
       type: 'string',
       minLength: 1,
       maxLength: keyRules.maxKeyLength,
-      ...(keyRules.keyFormat?.isUuid ? { format: 'uuid' } : {}),
-      example: '8e03978e-40d5-43e8-bc93-6894a57f9324',
+      ...keyRules.keyFormat?.schema,
+      ...(isUsable(EXAMPLE, keyRules) ? { example: EXAMPLE } : {}),
     },
   };
+}
+
+const EXAMPLE = '8e03978e-40d5-43e8-bc93-6894a57f9324';
+
+/** Documentation runs no code of the application, so what a predicate would say stays open. */
+function isUsable(key: string, { maxKeyLength, keyFormat }: KeyRules): boolean {
+  const isOfFormat = keyFormat === undefined || (keyFormat.schema !== undefined && keyFormat.matches(key));
+  return key.length <= maxKeyLength && isOfFormat;
 }
 
 /** What the handler has from its decorators. */
