@@ -20,7 +20,7 @@ import {
 } from './routes/discovery';
 import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
 import { documentRoute } from './routes/openapi';
-import { hostOf, protectorOf, wrappersOf, type NestModule } from './routes/reach';
+import { hostOf, madeClasses, protectorOf, wrappersOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
   refuseServerSentEvents,
@@ -64,6 +64,8 @@ export interface Route {
 export class IdempotencyRoutes implements OnModuleInit {
   private readonly logger = new Logger('Idempotency');
   private readonly served: Served;
+  /** Modules whose handlers this one protects. */
+  private readonly ours: readonly NestModule[];
   private readonly marked: MarkedHandler[] = [];
   /** By handler, then by controller. */
   private readonly routes = new Map<unknown, Map<unknown, Route>>();
@@ -90,6 +92,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       this.leftAlone.delete(controller);
       this.explore(controller);
     }
+    this.ours = ours;
     const overridden = ours.filter(({ injectables }) => isOverridden(injectables));
     for (const controller of overridden.flatMap(classesOf)) this.leftAlone.add(controller);
     this.requireScope();
@@ -100,6 +103,7 @@ export class IdempotencyRoutes implements OnModuleInit {
    * the global interceptors.
    */
   onModuleInit(): void {
+    this.checkMade();
     for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
     if (this.settings.enabled) this.check();
     const named = this.withKeyFunction();
@@ -184,6 +188,20 @@ export class IdempotencyRoutes implements OnModuleInit {
       this.marked.push({ controller, handler, name });
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
       else requireValueLevel(at, handler, route.settings);
+    }
+  }
+
+  /** Nest serves mutations of what a factory has made, and they need no preparation. Any other mark there would have no effect. */
+  private checkMade(): void {
+    for (const controller of madeClasses(this.ours, this.served.modules)) {
+      for (const name of handlerNames(controller.prototype)) {
+        const handler = handlerOf(controller, name);
+        if (handler === undefined || isHttpHandler(handler)) continue;
+        const overrides = overridesOf(handler);
+        if (overrides === undefined) continue;
+        const settings = this.settingsOf(controller, name, overrides);
+        requireValueLevel(`${controller.name}.${name}`, handler, settings);
+      }
     }
   }
 

@@ -1,4 +1,4 @@
-import { Controller, Injectable, Module, Post } from '@nestjs/common';
+import { Controller, Injectable, Module, Post, type Provider, type Type } from '@nestjs/common';
 import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
 import {
   Args,
@@ -25,6 +25,7 @@ import {
 } from '@nestjs/microservices';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import { createServer, type AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { firstValueFrom, lastValueFrom, of, toArray, type Observable } from 'rxjs';
 import {
   MemoryStorage,
@@ -417,31 +418,79 @@ describe('GraphQL mutations', () => {
 
 describe('what cannot be protected fails at start-up', () => {
   async function start(
-    provider: new () => unknown,
+    provider: Provider,
     as: 'controller' | 'provider',
     options: IdempotencyRouteOptions = {},
   ) {
     @Module({
       imports: [IdempotencyModule.forRoot({ scope: false, ...options })],
-      controllers: as === 'controller' ? [provider] : [],
+      controllers: as === 'controller' ? [provider as Type] : [],
       providers: as === 'provider' ? [provider] : [],
     })
     class AppModule {}
     const app = await NestFactory.create(AppModule, { logger: false, abortOnError: false });
-    await app.close();
+    await app.init().finally(() => app.close());
   }
 
-  it('a plain provider', async () => {
-    @Injectable()
-    class Service {
+  @Injectable()
+  class Service {
+    @Idempotent()
+    work() {
+      return 1;
+    }
+  }
+  class DerivedService extends Service {}
+  it.each<[string, Provider]>([
+    ['that is a class', Service],
+    ['of useClass', { provide: 'service', useClass: Service }],
+    ['of useValue', { provide: 'service', useValue: new Service() }],
+    ['of useFactory', { provide: 'service', useFactory: () => new Service() }],
+    ['of a factory that takes its time', { provide: 'service', useFactory: () => delay(5, new Service()) }],
+    ['that a derived class replaces', { provide: Service, useFactory: () => new DerivedService() }],
+  ])('a plain provider %s', async (_how, provider) => {
+    await expect(start(provider, 'provider')).rejects.toThrow(
+      'Service.work is marked with `@Idempotent()`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation',
+    );
+  });
+
+  it('a mutation without a key function, of a resolver that a factory has made', async () => {
+    @Resolver()
+    class MadeResolver {
+      @Mutation(() => Int)
       @Idempotent()
-      work() {
+      pay() {
         return 1;
       }
     }
-    await expect(start(Service, 'provider')).rejects.toThrow(
-      'Service.work is marked with `@Idempotent()`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation',
+    const made = { provide: MadeResolver, useFactory: () => new MadeResolver() };
+    await expect(start(made, 'provider')).rejects.toThrow(
+      'MadeResolver.pay: expected `key` to be a function of the request',
     );
+    await expect(start(made, 'provider', { key: () => 'k' })).resolves.toBeUndefined();
+  });
+
+  it('but not what carries no mark, whatever a factory makes, and without a look into it', async () => {
+    const look = jest.fn(() => {
+      throw new Error('Nobody may look into it.');
+    });
+    class Guarded {
+      get work() {
+        return look();
+      }
+    }
+    const values: unknown[] = [
+      null,
+      'text',
+      () => 1,
+      {},
+      Object.create(null),
+      { constructor: Service },
+      new Guarded(),
+      new Proxy({}, { getPrototypeOf: look }),
+    ];
+    for (const value of values) {
+      await expect(start({ provide: 'made', useFactory: () => value }, 'provider')).resolves.toBeUndefined();
+    }
   });
 
   it.each([

@@ -1,6 +1,7 @@
 import { ModuleRef, type ModulesContainer } from '@nestjs/core';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { MODULE_SETTINGS } from '../idempotency.tokens';
+import type { Controller } from './discovery';
 
 /** A module as Nest has built it. */
 export type NestModule = NonNullable<ReturnType<ModulesContainer['get']>>;
@@ -14,6 +15,29 @@ export interface Wrapper {
 /** A module's controllers and providers. */
 export function wrappersOf({ controllers, providers }: NestModule): Wrapper[] {
   return [...controllers.values(), ...providers.values()];
+}
+
+/**
+ * Classes of what the application or its factories have made in some modules, where no module provides the class itself. Factories are
+ * through once modules are initialised.
+ */
+export function madeClasses(modules: readonly NestModule[], all: ModulesContainer): Set<Controller> {
+  const known = new Set([...all.values()].flatMap(wrappersOf).map(({ metatype }) => metatype));
+  const made = modules.flatMap(wrappersOf).flatMap(({ instance }) => classOf(instance) ?? []);
+  return new Set(made.filter(one => !known.has(one)));
+}
+
+/** Asks foreign objects for no property of theirs: that might run a getter. */
+function classOf(instance: unknown): Controller | undefined {
+  if (typeof instance !== 'object' || instance === null) return undefined;
+  try {
+    const prototype: unknown = Object.getPrototypeOf(instance);
+    const made: unknown = Object.getOwnPropertyDescriptor(prototype, 'constructor')?.value;
+    return typeof made === 'function' && made.prototype === prototype ? made : undefined;
+  } catch {
+    // A proxy may refuse to answer. Nobody has marked it.
+    return undefined;
+  }
 }
 
 /** The IdempotencyModule that protects the handlers of a module: the one that it sees, if any. */
