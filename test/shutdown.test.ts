@@ -300,7 +300,9 @@ describeOwnRedis('An application that ends', () => {
     app.open('quit');
 
     expect(brief(await run)).toBe('201');
-    await app.logged(/`complete` for POST \/rerun: The Redis client .* has been closed .*Close it after/);
+    await app.logged(
+      /`complete` for POST \/rerun: The Redis client .* has been closed.* do so after the application/,
+    );
     expect(await app.ended).toBeNull();
   });
 });

@@ -249,14 +249,21 @@ describeRedis('RedisStorage', () => {
     await other.quit();
   });
 
-  it('names the cause where the application has closed its client', async () => {
-    const closed = new Redis(redisUrl());
-    const inner = new RedisStorage({ client: closed, prefix });
-    await inner.get('a');
-    await closed.quit();
+  it.each<[string, () => Promise<string>]>([
+    ['the application has closed it', () => Promise.resolve(redisUrl())],
+    ['its `retryStrategy` has given up', async () => `redis://127.0.0.1:${await freePort()}`],
+  ])('names what ends a client where %s', async (_why, url) => {
+    const ended = new Redis(await url(), { retryStrategy: () => null });
+    ended.on('error', () => undefined);
+    ended.once('ready', () => ended.disconnect());
+    await new Promise<void>(resolve => ended.once('end', resolve));
+    const inner = new RedisStorage({ client: ended, prefix });
     const error = await rejection(inner.create('a', claimBy('owner')));
     expect(error).toBeInstanceOf(StorageUnavailableError);
-    expect(String(error.cause)).toContain('has been closed');
+    expect((error.cause as Error).message).toBe(
+      'The Redis client that RedisStorage was given has been closed, or its `retryStrategy` has given up, and ioredis does not open it again by itself. ' +
+        'Where you close it, do so after the application: in onApplicationShutdown(), or after `await app.close()`.',
+    );
   });
 
   it('keeps tokens and bodies out of the errors of Redis', async () => {

@@ -17,7 +17,7 @@ const WRONG_TYPE = /\bWRONGTYPE\b/;
 /** Whether a command claims the key: one that does not fit then means that nothing was begun. */
 export interface FailedCall {
   readonly claims: boolean;
-  /** `status` of the client, which is `end` for good once the application has closed it. */
+  /** `status` of the client. */
   readonly clientStatus: string;
 }
 
@@ -64,11 +64,15 @@ function dropArguments(error: Error & { command?: unknown }): void {
   error.command = { name };
 }
 
+/** What `end` as the status of a client means. */
+export const HAS_ENDED =
+  'has been closed, or its `retryStrategy` has given up, and ioredis does not open it again by itself';
+
 function nameCause(error: Error, clientStatus: string): Error {
   if (clientStatus !== 'end') return error;
   return new Error(
-    'The Redis client that RedisStorage was given has been closed (quit() or disconnect()). ' +
-      'Close it after the application: in onApplicationShutdown(), or after `await app.close()`.',
+    `The Redis client that RedisStorage was given ${HAS_ENDED}. ` +
+      'Where you close it, do so after the application: in onApplicationShutdown(), or after `await app.close()`.',
     { cause: error },
   );
 }

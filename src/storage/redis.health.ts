@@ -1,6 +1,7 @@
 import { Logger } from '@nestjs/common';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { masters, type RedisClient, type RedisConnection } from './redis.client';
+import { HAS_ENDED } from './redis.errors';
 
 /** How long the start of an application waits for a Redis that does not answer. */
 const ANSWER_WITHIN_MS = 2_000;
@@ -88,8 +89,7 @@ async function readiness(client: RedisClient): Promise<true> {
   return ready;
 }
 
-const CLOSED =
-  'the client has been closed, or its `retryStrategy` has given up, and ioredis does not open it again by itself';
+const CLOSED = `the client ${HAS_ENDED}`;
 
 function readInfo(server: RedisConnection): Promise<string | undefined> {
   return inTime(server.call('INFO', []).then(String), `no answer within ${ANSWER_WITHIN_MS} ms`);
