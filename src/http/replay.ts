@@ -1,8 +1,10 @@
-import { isAscii } from 'node:buffer';
+import { isAscii, isUtf8 } from 'node:buffer';
 import { Readable } from 'node:stream';
 import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
+import { bytesOf } from './capture/answer';
+import { isSentWithoutBody } from './capture/snapshot';
 import { readableOutcome } from './coding';
 import { headerOf, mergeVary } from './headers';
 import { ignoreReplyCalls, ignoreResponseCalls } from './ignore-calls';
@@ -75,17 +77,25 @@ export function replayedValue({ status, headers, body }: Outcome): unknown {
  * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
  * has failed, or answers for itself.
  */
-export function enterReplay(reply: FastifyReplyLike): Buffer | undefined {
-  const replayed = (reply.raw as ReplayingResponse)[REPLAYED];
-  if (replayed === undefined || replayed.status !== reply.raw.statusCode) return undefined;
+export function enterReplay(reply: FastifyReplyLike): Payload {
+  const replay = (reply.raw as ReplayingResponse)[REPLAYED];
+  if (replay === undefined || replay.status !== reply.raw.statusCode) return undefined;
   // Fastify gives bytes a content type where they have none.
-  if (!replayed.hasType) reply.removeHeader('content-type');
-  return replayed.body;
+  if (!replay.hasType) reply.removeHeader('content-type');
+  return replay.payload;
 }
 
 interface ReplayingResponse extends RawResponse {
-  [REPLAYED]?: { readonly status: number; readonly body: Buffer; readonly hasType: boolean };
+  [REPLAYED]?: Replay;
 }
+
+interface Replay {
+  readonly status: number;
+  readonly payload: Payload;
+  readonly hasType: boolean;
+}
+
+type Payload = string | Buffer | undefined;
 
 /** In bytes. What is longer is not worth a copy. */
 const SHORT_TEXT = 4096;
@@ -123,38 +133,54 @@ function replayThroughFastify(
   replayedHeader: string | false,
 ): Promise<void> | undefined {
   const { raw } = reply;
-  const body = bufferOf(outcome.body);
+  const { status, reason } = outcome;
   const headers = reply.getHeaders();
-  reply.code(outcome.status);
-  if (outcome.reason !== undefined && !isHttp2(raw)) raw.statusMessage = outcome.reason;
+  reply.code(status);
+  if (reason !== undefined && !isHttp2(raw)) raw.statusMessage = reason;
   for (const [name, value] of headersOf(outcome, replayedHeader, lower => headers[lower])) {
     if (value === null) reply.removeHeader(name);
     else reply.header(name, value);
   }
-  if (isBeyondAscii(reply.getHeader('content-disposition'))) writeApart(raw);
-  reply.send(payloadOf(reply, outcome.status, body));
+  if (hasHeadBeyondAscii(outcome)) writeApart(raw);
+  const type = reply.getHeader('content-type');
+  const isHead = raw.req?.method === 'HEAD';
+  const payload = payloadOf(outcome, type, isHead);
+  (raw as ReplayingResponse)[REPLAYED] = {
+    status,
+    payload,
+    hasType: type !== undefined,
+  };
+  // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
+  reply.send(isHead && payload === undefined ? Readable.from([]) : payload);
   return whenSent(raw);
 }
 
-function payloadOf(reply: FastifyReplyLike, status: number, body: Buffer): unknown {
-  const { raw } = reply;
-  // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
-  if (body.length === 0) return raw.req?.method === 'HEAD' ? Readable.from([]) : undefined;
-  const hasType = reply.getHeader('content-type') !== undefined;
-  (raw as ReplayingResponse)[REPLAYED] = { status, body, hasType };
-  return body;
+/** Fastify adds a charset to JSON that it is given as a text, so that JSON without one was given as bytes. */
+const SENT_AS_TEXT = /^text\/(?![^;]*json)|json[^;]*;.*\bcharset=/i;
+
+/** As Fastify's hooks know first answers: many take what they get for a text. */
+function payloadOf({ status, body }: Outcome, type: unknown, isHead: boolean): Payload {
+  if (body.length === 0 && (type === undefined || isSentWithoutBody({ isHead, status }))) return undefined;
+  const bytes = bufferOf(body);
+  // What is no UTF-8 would leave as other bytes.
+  return SENT_AS_TEXT.test(String(type)) && isUtf8(bytes) ? bytes.toString('utf8') : bytes;
 }
 
-/** Lets the body be written before the answer is ended, whoever ends it. */
+/** Whether it has stored characters, of one byte each, that Node writes as two where it writes the head together with a text. */
+function hasHeadBeyondAscii({ reason, headers }: Outcome): boolean {
+  return isBeyondAscii(reason) || headers.some(([, value]) => isBeyondAscii(value));
+}
+
+/** Lets the body be written as bytes and before the answer is ended, whoever ends it. */
 function writeApart(raw: RawResponse): void {
   const end = raw.end.bind(raw);
   raw.end = (chunk, ...args) => {
     raw.end = end;
-    if (chunk instanceof Uint8Array) {
-      raw.write(chunk);
-      return raw.end(...args.filter(argument => typeof argument === 'function'));
-    }
-    return raw.end(chunk, ...args);
+    // Written in this very call, so nothing has to be copied.
+    const bytes = bytesOf(chunk, args[0], 0);
+    if (bytes === undefined) return raw.end(chunk, ...args);
+    raw.write(bytes);
+    return raw.end(...args.filter(argument => typeof argument === 'function'));
   };
 }
 
