@@ -4,12 +4,12 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Readable } from 'node:stream';
 import { MemoryStorage } from '../src';
 import { marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
-import { expectReplay, newKey } from './support/apps.replay';
+import { exact, expectReplay, newKey } from './support/apps.replay';
 import { headerOf } from './support/wire';
 
 /*
- * What Fastify's `onSend` hooks get on replays. Early hooks are added before the module's own, so that their work is stored; late ones
- * after it, so that they work on first answers and replays alike.
+ * What Fastify's `onSend` hooks get on replays, and what becomes of a replay where one of them fails. Early hooks are added before
+ * the module's own, so that their work is stored; late ones after it, so that they work on first answers and replays alike.
  */
 
 const WHENS = ['early', 'late'] as const;
@@ -175,4 +175,51 @@ it.each([
   const replay = await app.post(`/marked/${route}`, key);
   expect([first, replay].map(answer => headerOf(answer, 'x-late'))).toEqual(['stream', kind]);
   expect([replay.status, replay.body]).toEqual([first.status, first.body]);
+});
+
+type Failure = 'fails once' | 'fails every time' | 'answers for itself';
+
+/** In answer to requests that ask for it. */
+const failing = (failure: Failure): Hook => {
+  const failed = new Set<string>();
+  return async ({ id, headers }, reply, payload) => {
+    if (headers['x-fail'] === undefined || (failure !== 'fails every time' && failed.has(id))) return payload;
+    failed.add(id);
+    if (failure !== 'answers for itself') throw new Error('The hook failed.');
+    void reply.code(503);
+    return 'busy';
+  };
+};
+
+describe.each([
+  ['early', 'fails once', 500],
+  ['early', 'fails every time', 500],
+  ['early', 'answers for itself', 503],
+  ['late', 'fails once', 500],
+  ['late', 'fails every time', 500],
+] as const)('where the %s hook %s', (when, failure, status) => {
+  it.each([
+    ['json', undefined, 'idempotent-replayed'],
+    ['nothing', undefined, 'idempotent-replayed'],
+    ['json', 'X-Again', 'x-again'],
+    ['json', false, undefined],
+  ] as const)(
+    'it takes a replay from the client, without its mark, and not from the next attempt: %s, with replayedHeader: %s',
+    async (route, replayedHeader, mark) => {
+      await startWith({ [when]: failing(failure) }, replayedHeader);
+      const fail = { headers: { 'X-Fail': 'yes' } };
+      const key = newKey();
+      const plain = await app.send({ method: 'POST', path: `/plain/${route}`, ...fail });
+      const first = await app.post(`/marked/${route}`, key);
+      const failed = await app.post(`/marked/${route}`, key, fail);
+      const replay = await app.post(`/marked/${route}`, key);
+
+      expect(failed.status).toBe(status);
+      expect(exact(failed)).toEqual(exact(plain));
+      expect(replay.body).toEqual(first.body);
+      const marks = [failed, replay].map(answer => mark && headerOf(answer, mark));
+      expect(marks).toEqual([undefined, mark && 'true']);
+      expect(app.runs(`/marked/${route}`)).toBe(1);
+    },
+  );
 });

@@ -75,24 +75,39 @@ export function replayedValue({ status, headers, body }: Outcome): unknown {
 
 /**
  * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
- * has failed, or answers for itself.
+ * answers for itself.
  */
 export function enterReplay(reply: FastifyReplyLike): Payload {
   const replay = (reply.raw as ReplayingResponse)[REPLAYED];
-  if (replay === undefined || replay.status !== reply.raw.statusCode) return undefined;
+  if (replay === undefined) return undefined;
+  if (replay.status !== reply.raw.statusCode) {
+    leaveReplay(reply);
+    return undefined;
+  }
   // Fastify gives bytes a content type where they have none.
   if (!replay.hasType) reply.removeHeader('content-type');
   return replay.payload;
 }
 
+/** What a Fastify reply sends from here on is no replay. It keeps the other headers, as a first answer does whose hook fails. */
+export function leaveReplay(reply: FastifyReplyLike): void {
+  const raw = reply.raw as ReplayingResponse;
+  const replay = raw[REPLAYED];
+  if (replay === undefined) return;
+  raw[REPLAYED] = undefined;
+  if (replay.header !== false) reply.removeHeader(replay.header);
+}
+
 interface ReplayingResponse extends RawResponse {
-  [REPLAYED]?: Replay;
+  [REPLAYED]?: Replay | undefined;
 }
 
 interface Replay {
   readonly status: number;
   readonly payload: Payload;
   readonly hasType: boolean;
+  /** The one that marks it. */
+  readonly header: string | false;
 }
 
 type Payload = string | Buffer | undefined;
@@ -149,6 +164,7 @@ function replayThroughFastify(
     status,
     payload,
     hasType: type !== undefined,
+    header: replayedHeader,
   };
   // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
   reply.send(isHead && payload === undefined ? Readable.from([]) : payload);
