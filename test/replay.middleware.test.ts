@@ -6,6 +6,7 @@ import {
   Controller,
   Get,
   Header,
+  HttpCode,
   Post,
   Req,
   Res,
@@ -39,6 +40,8 @@ import { around } from './support/apps.storage';
 import { Gate } from './fixtures/gate';
 import { headerOf, Wire, type WireAnswer } from './support/wire';
 
+/** A name whose bytes Node takes for UTF-8 where it knows the length first, so that it leaves as other bytes. */
+const NAME_BYTES = Buffer.from('größe.txt').toString('latin1');
 const TEXT = 'compresses well, '.repeat(100);
 
 interface CookieResponse {
@@ -81,6 +84,34 @@ function handlers(path: string, mark: Mark): Type {
     @Post('nothing') @mark() nothing() {
       return undefined;
     }
+    @Post('empty') @mark() empty() {
+      return '';
+    }
+    @Post('no-content') @HttpCode(204) @mark() noContent() {
+      return undefined;
+    }
+    @Post('not-modified') @HttpCode(304) @mark() notModified() {
+      return undefined;
+    }
+    @Post('named') @mark() named() {
+      const named = { type: 'text/plain', disposition: 'attachment; filename="größe.txt"', length: 4 };
+      return new StreamableFile(Readable.from(['text']), named);
+    }
+    @Post('named-text')
+    @Header('Content-Disposition', `attachment; filename="${NAME_BYTES}"`)
+    @mark()
+    namedText() {
+      return 'text';
+    }
+    @Post('named-empty')
+    @Header('Content-Disposition', 'attachment; filename="größe.txt"')
+    @mark()
+    namedEmpty() {
+      return '';
+    }
+    @Get('streamed') @Header('Content-Disposition', 'inline; filename="größe.txt"') @mark() streamed() {
+      return new StreamableFile(Readable.from([TEXT]), { type: 'text/plain' });
+    }
     @Post('links') @mark() links(@Res({ passthrough: true }) res: CookieResponse) {
       res.header('Link', ['</a>', '</b>']);
       return 'linked';
@@ -112,6 +143,16 @@ function useApp(kit: Kit, prepare: Prepare, controllers = CONTROLLERS): { readon
       return app;
     },
   };
+}
+
+async function useSessions(app: INestApplication): Promise<void> {
+  const secret = 'a secret of at least thirty-two characters';
+  if (app.getHttpAdapter().getType() === 'express') {
+    app.use(session({ secret, resave: true, saveUninitialized: true }));
+    return;
+  }
+  await plugin(app, fastifyCookie);
+  await plugin(app, fastifySession, { secret, cookie: { secure: false } });
 }
 
 /** Those that @fastify/compress chooses; zstd is newer than Node.js 20. */
@@ -180,6 +221,46 @@ describePlatforms(kit => {
       expect(textOf(replay)).toBe(first.body.toString());
     });
   });
+
+  describe.each([
+    ['nothing', () => undefined],
+    ['compression', nest => (onExpress ? nest.use(compression()) : plugin(nest, fastifyCompress))],
+    ['sessions', useSessions],
+  ] as const satisfies readonly (readonly [string, Prepare])[])('behind %s', (_name, prepare) => {
+    const app = useApp(kit, prepare);
+
+    it.each([
+      ['small', 'POST'],
+      ['empty', 'POST'],
+      ['named', 'POST'],
+      ['named-empty', 'POST'],
+      ['no-content', 'POST'],
+      ['not-modified', 'POST'],
+      ['tagged', 'HEAD'],
+      ['streamed', 'HEAD'],
+    ])('a replay tells its length as the first answer does: %s by %s', async (route, method) => {
+      const { first, replay } = await expectReplay(app.current, route, { method });
+      for (const name of ['content-length', 'transfer-encoding']) {
+        expect([name, headerOf(replay, name)]).toEqual([name, headerOf(first, name)]);
+      }
+    });
+  });
+
+  if (onExpress) {
+    describe('behind middleware that sets a length', () => {
+      const app = useApp(kit, nest =>
+        nest.use((_req: unknown, res: ServerResponse, next: () => void) => {
+          res.setHeader('Content-Length', '1');
+          next();
+        }),
+      );
+
+      it('a replay has its own length, and the name of its file as it left', async () => {
+        const { first, replay } = await expectReplay(app.current, 'named-text');
+        expect(headerOf(replay, 'content-length')).toBe(headerOf(first, 'content-length'));
+      });
+    });
+  }
 
   describe('a stream that is compressed by', () => {
     const app = useApp(kit, nest => (onExpress ? nest.use(compression()) : plugin(nest, fastifyCompress)));
@@ -256,14 +337,7 @@ describePlatforms(kit => {
   });
 
   describe('sessions', () => {
-    const secret = 'a secret of at least thirty-two characters';
-    const app = useApp(kit, async nest => {
-      if (onExpress) nest.use(session({ secret, resave: true, saveUninitialized: true }));
-      else {
-        await plugin(nest, fastifyCookie);
-        await plugin(nest, fastifySession, { secret, cookie: { secure: false } });
-      }
-    });
+    const app = useApp(kit, useSessions);
     const sessionOf = (answer: WireAnswer) =>
       /(?:connect\.sid|sessionId)=([^;]+)/.exec(headerOf(answer, 'set-cookie') ?? '')?.[1];
 

@@ -126,15 +126,19 @@ function replayThroughNode(
     if (value === null) raw.removeHeader(name);
     else raw.setHeader(name, value);
   }
-  endWith(raw, bufferOf(outcome.body));
+  endWith(raw, outcome.status, bufferOf(outcome.body));
   return whenSent(raw);
 }
 
-function endWith(raw: RawResponse, body: Buffer): void {
+function endWith(raw: RawResponse, status: number, body: Buffer): void {
   const isApart = mustWriteApart(raw);
   if (isApart) writeApart(raw);
-  // As Express does: to an HTTP/1.0 client, and where middleware writes the head first, Node's `end()` adds none.
-  else if (body.length > 0) raw.setHeader('Content-Length', String(body.length));
+  if (body.length > 0 || !isSentWithoutBody({ isHead: raw.req?.method === 'HEAD', status })) {
+    // Anew, for Node spoils a `Content-Disposition` that comes after the length.
+    if (isApart) raw.removeHeader('Content-Length');
+    // As Express does: to an HTTP/1.0 client, and where middleware writes the head first, Node's `end()` adds none.
+    raw.setHeader('Content-Length', String(body.length));
+  }
   if (body.length === 0) raw.end();
   // In one piece with the head, whose encoding this is: the same bytes, 4 µs sooner.
   else if (!isApart && body.length <= SHORT_TEXT && isAscii(body)) raw.end(body.toString('latin1'), 'latin1');
