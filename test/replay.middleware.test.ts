@@ -103,6 +103,12 @@ function handlers(path: string, mark: Mark): Type {
     namedText() {
       return 'text';
     }
+    @Post('named-whole')
+    @Header('Content-Disposition', 'attachment; filename="größe.txt"')
+    @mark()
+    namedWhole() {
+      return 'größer';
+    }
     @Post('named-empty')
     @Header('Content-Disposition', 'attachment; filename="größe.txt"')
     @mark()
@@ -233,17 +239,21 @@ describePlatforms(kit => {
       ['small', 'POST'],
       ['empty', 'POST'],
       ['named', 'POST'],
+      ['named-whole', 'POST'],
       ['named-empty', 'POST'],
       ['no-content', 'POST'],
       ['not-modified', 'POST'],
       ['tagged', 'HEAD'],
       ['streamed', 'HEAD'],
-    ])('a replay tells its length as the first answer does: %s by %s', async (route, method) => {
-      const { first, replay } = await expectReplay(app.current, route, { method });
-      for (const name of ['content-length', 'transfer-encoding']) {
-        expect([name, headerOf(replay, name)]).toEqual([name, headerOf(first, name)]);
-      }
-    });
+    ])(
+      'a replay tells its length and the name of its file as the first answer does: %s by %s',
+      async (route, method) => {
+        const { first, replay } = await expectReplay(app.current, route, { method });
+        for (const name of ['content-length', 'transfer-encoding']) {
+          expect([name, headerOf(replay, name)]).toEqual([name, headerOf(first, name)]);
+        }
+      },
+    );
   });
 
   if (onExpress) {

@@ -1,5 +1,5 @@
 import { errorMonitor, type EventEmitter } from 'node:events';
-import type { OutgoingHttpHeaders } from 'node:http';
+import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
 import type { MaybePromise } from '../../maybe-promise';
@@ -225,8 +225,10 @@ export abstract class Answer {
     if (this.isHttp2) return { isUtf8: false, spoilsDisposition: false };
     const names = this.headerNames().map(name => name.toLowerCase());
     const length = names.indexOf('content-length');
+    // Middleware with an `end()` of its own, for compression or sessions, writes the head before Node's is given the body.
+    const isEndNodes = this.original.end === ServerResponse.prototype.end;
     const isLengthKnown =
-      (this.headBy === undefined && this.first?.isLast === true && this.size > 0) ||
+      (this.headBy === undefined && this.first?.isLast === true && this.size > 0 && isEndNodes) ||
       (length !== -1 && length < names.indexOf('content-disposition'));
     return { isUtf8: this.isHeadUtf8, spoilsDisposition: isLengthKnown && spoilsDisposition() };
   }
