@@ -132,6 +132,7 @@ describe('the OpenAPI document of marked routes', () => {
     ['of one of two patterns', { keyFormat: /^ord|inv$/ }, { pattern: '^(?:^ord|inv$)$' }],
     ['of a pattern with an escaped end', { keyFormat: /^ord\$/ }, { pattern: '^(?:^ord\\$)$' }],
     ['of a pattern for UUIDs', { keyFormat: /[0-9a-f-]+/ }, { pattern: '^(?:[0-9a-f-]+)$', example: UUID }],
+    ['of a pattern that validators cannot read', { keyFormat: /[\w-.]+:/ }, {}],
     ['of a pattern with flags', { keyFormat: /ORD_[0-9]+/i }, {}],
     ['of a pattern with flags for UUIDs', { keyFormat: /[0-9A-F-]+/i }, { example: UUID }],
   ])('says of a key that is %s no more than holds', async (_, options, said) => {

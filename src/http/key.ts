@@ -105,8 +105,17 @@ function wholeMatch(pattern: RegExp): KeyFormat {
     },
     description: `of the format ${pattern.source}`,
     // A schema has no place for flags. What it has, it looks for anywhere in the text.
-    schema: flags === '' ? { pattern: wholeSource(pattern) } : {},
+    schema: flags === '' && isUnicode(pattern) ? { pattern: wholeSource(pattern) } : {},
   };
+}
+
+/** Whether validators of JSON Schema, which compile patterns with the flag `u`, can read it. */
+function isUnicode({ source }: RegExp): boolean {
+  try {
+    return new RegExp(source, 'u').unicode;
+  } catch {
+    return false;
+  }
 }
 
 function wholeSource({ source }: RegExp): string {
