@@ -14,6 +14,8 @@ import {
 import * as nest from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import createError from 'http-errors';
+import { createReadStream } from 'node:fs';
+import type { ServerResponse } from 'node:http';
 import { describeApps, marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
 import { expectReplay, expectRerun } from './support/apps.replay';
 
@@ -54,6 +56,29 @@ class HtmlFilter implements ExceptionFilter {
   }
 }
 
+class NoSuchPayment extends Error {}
+
+/** Its page is missing, which it learns by an error of the stream. */
+@Catch(NoSuchPayment)
+class PageFilter implements ExceptionFilter {
+  catch(_error: NoSuchPayment, host: ArgumentsHost) {
+    const response = host.switchToHttp().getResponse<RawHolder>();
+    response.hijack?.();
+    const raw = response.raw ?? (response as unknown as ServerResponse);
+    const page = createReadStream('/no/such/404.html');
+    page.on('error', () => {
+      raw.statusCode = 404;
+      raw.end('no such payment');
+    });
+    page.pipe(raw);
+  }
+}
+
+interface RawHolder {
+  readonly raw?: ServerResponse;
+  hijack?(): void;
+}
+
 @Catch(ConflictException)
 class LateFilter implements ExceptionFilter {
   async catch(_error: ConflictException, host: ArgumentsHost) {
@@ -85,6 +110,9 @@ function failures(path: string, mark: Mark): Type {
     }
     @Post('array-message') @mark() arrayMessage() {
       throw new BadRequestException(['first', 'second']);
+    }
+    @Post('without-page') @UseFilters(PageFilter) @mark() withoutPage() {
+      throw new NoSuchPayment();
     }
     @Post('described') @mark() described() {
       throw new BadRequestException('message', { description: 'What happened', cause: new Error('hidden') });
@@ -191,6 +219,7 @@ describeApps(kit => {
       'custom-body',
       'array-message',
       'described',
+      'without-page',
       'unicode',
       'domain',
       'html',

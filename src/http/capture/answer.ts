@@ -82,6 +82,7 @@ export abstract class Answer {
   private declaredLength = -1;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
+  private filtersAnswer = false;
 
   constructor(
     protected readonly raw: RawResponse,
@@ -154,7 +155,12 @@ export abstract class Answer {
    * for a handler that returned its stream, it says 400 of work that was done.
    */
   private sourceFails(): void {
-    if (this.committed || this.size > 0 || !this.rules.answersItself) this.sourceFailed = true;
+    const isOwnAnswer = this.rules.answersItself || this.filtersAnswer;
+    if (this.committed || this.size > 0 || !isOwnAnswer) this.sourceFailed = true;
+  }
+
+  expectFilters(): void {
+    this.filtersAnswer = true;
   }
 
   /** What the finished answer is to the engine. */

@@ -59,7 +59,8 @@ export class BufferedAnswer extends Answer implements Interception {
 
   write(args: readonly unknown[]): boolean {
     const { chunk, encoding, callback } = chunkArguments(args);
-    const bytes = bytesOf(chunk, encoding, this.rules.maxBytes);
+    // Whoever is called back may use its buffer again, and that is before the flush.
+    const bytes = bytesOf(chunk, encoding, callback ? Infinity : this.rules.maxBytes);
     if (this.ended || bytes === undefined) return this.refuseWrite(args, callback);
     this.commit();
     if (this.passing) return this.original.write.call(this.raw, chunk, ...args.slice(1));
