@@ -30,6 +30,9 @@ function handlers(path: string, mark: Mark): Type {
     @Post('json') @Header('Location', '/x/1') @mark() json() {
       return { text: 'x, größer' };
     }
+    @Post('typed-json') @Header('Content-Type', 'application/json; charset=utf-8') @mark() typedJson() {
+      return { text: 'x' };
+    }
     @Post('vendor-json') @Header('Content-Type', 'application/vnd.x+json') @mark() vendorJson() {
       return { text: 'x' };
     }
@@ -222,4 +225,33 @@ describe.each([
       expect(app.runs(`/marked/${route}`)).toBe(1);
     },
   );
+});
+
+it('discards what an early hook makes of an empty replay', async () => {
+  const appending: Hook = async ({ headers }, _reply, payload) =>
+    headers['x-trace'] === undefined ? payload : `${typeof payload === 'string' ? payload : ''}trace`;
+  await startWith({ early: appending });
+  const key = newKey();
+  const first = await app.post('/marked/nothing', key);
+  const replay = await app.post('/marked/nothing', key, { headers: { 'X-Trace': '7' } });
+  expect(first.body.toString()).toBe('');
+  expect(exact(replay)).toEqual(exact(first));
+});
+
+it('replays where the serializer of the reply takes no text', async () => {
+  const objectsAlone = (payload: unknown): string => {
+    if (typeof payload !== 'object') throw new TypeError('Expected an object');
+    return JSON.stringify(payload);
+  };
+  app = await startApp({
+    platform: 'fastify',
+    storage: new MemoryStorage(),
+    controllers: [handlers('marked', marked), handlers('plain', unmarked)],
+    prepare: nest => {
+      const fastify: FastifyInstance = (nest as NestFastifyApplication).getHttpAdapter().getInstance();
+      fastify.addHook('onRequest', async (_request, reply) => void reply.serializer(objectsAlone));
+    },
+  });
+  const { first } = await expectReplay(app, 'typed-json');
+  expect(first.body.toString()).toBe('{"text":"x"}');
 });

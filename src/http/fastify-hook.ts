@@ -33,7 +33,7 @@ const onSend: OnSend = (_request, reply, payload, done) => {
   const answer = replyAnswerOf(reply);
   if (answer !== undefined) return answer.take(payload, done);
   noteSentPayload(reply, payload);
-  done(null, enterReplay(reply) ?? payload);
+  done(null, enterReplay(reply, payload));
 };
 
 const onError: OnError = (_request, reply, _error, done) => {

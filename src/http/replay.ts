@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
-import { bytesOf } from './capture/answer';
+import { bytesOf, isWritable } from './capture/answer';
 import { isSentWithoutBody } from './capture/snapshot';
 import { readableOutcome } from './coding';
 import { headerOf, mergeVary } from './headers';
@@ -77,16 +77,17 @@ export function replayedValue({ status, headers, body }: Outcome): unknown {
  * The payload that a Fastify reply is to send instead of the one that earlier hooks made of it. A hook that changed the status
  * answers for itself.
  */
-export function enterReplay(reply: FastifyReplyLike): Payload {
+export function enterReplay(reply: FastifyReplyLike, given: unknown): unknown {
   const replay = (reply.raw as ReplayingResponse)[REPLAYED];
-  if (replay === undefined) return undefined;
+  if (replay === undefined) return given;
   if (replay.status !== reply.raw.statusCode) {
     leaveReplay(reply);
-    return undefined;
+    return given;
   }
   // Fastify gives bytes a content type where they have none.
   if (!replay.hasType) reply.removeHeader('content-type');
-  return replay.payload;
+  // To Fastify's hooks `undefined` means what was given.
+  return replay.payload ?? (isWritable(given) ? null : given);
 }
 
 /** What a Fastify reply sends from here on is no replay. It keeps the other headers, as a first answer does whose hook fails. */
@@ -171,7 +172,14 @@ function replayThroughFastify(
     header: replayedHeader,
   };
   // Fastify counts the bytes of an answer to HEAD anew, unless they are a stream's.
-  reply.send(isHead && payload === undefined ? Readable.from([]) : payload);
+  const toSend = isHead && payload === undefined ? Readable.from([]) : payload;
+  try {
+    reply.send(toSend);
+  } catch (error) {
+    // A serializer of the reply's own, which takes no text.
+    if (typeof toSend !== 'string') throw error;
+    reply.send(Buffer.from(toSend));
+  }
   return whenSent(raw);
 }
 
