@@ -14,7 +14,6 @@ import { markRequest, markUnderWay } from './idempotency.marks';
 import type { IdempotencyRoutes, Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
 import { after, type MaybePromise } from './maybe-promise';
-import { isTracked } from './routes/tracking';
 import type { Outcome } from './storage/storage';
 
 /** What all requests of an application share. */
@@ -50,7 +49,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   get mayRunUnseen(): boolean {
-    return !isTracked(this.context.getHandler());
+    return this.parts.routes.mayRunUnseen(this.route);
   }
 
   execute(claim: Claim): Observable<unknown> {

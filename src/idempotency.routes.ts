@@ -25,12 +25,12 @@ import {
   refuseBothMarks,
   refuseServerSentEvents,
   refuseToRely,
+  isReplaced,
   refuseUnmarked,
   replacedByInstances,
   requireValueLevel,
   warningOfUnbound,
   warningsFor,
-  warningsOfReplaced,
 } from './routes/route-checks';
 import {
   refuseSharedEvents,
@@ -74,6 +74,8 @@ export class IdempotencyRoutes implements OnModuleInit {
    * has overridden their own.
    */
   private readonly leftAlone = new Set<unknown>();
+  /** Routes whose handler somebody has wrapped after us. */
+  private readonly replaced = new Set<Route>();
 
   constructor(
     @Inject(ModulesContainer) modules: ModulesContainer,
@@ -133,6 +135,11 @@ export class IdempotencyRoutes implements OnModuleInit {
     return route ?? this.resolve(controller, wrapper);
   }
 
+  /** Whether its handler may run without our seeing that it was entered. */
+  mayRunUnseen(route: Route): boolean {
+    return this.replaced.has(route);
+  }
+
   /** Whether another interceptor sees what ours emits. Global ones can be added until the application listens. */
   hasOuterInterceptors(route: Route): boolean {
     return (
@@ -146,11 +153,16 @@ export class IdempotencyRoutes implements OnModuleInit {
     const { config } = this;
     const replaced = replacedByInstances(this.marked, this.served.modules);
     refuseUnmarked(replaced);
-    for (const text of warningsOfReplaced(replaced)) this.logger.warn(text);
     for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
       const route = this.find(marked.controller, marked.handler);
-      const readsBody = typeof route?.settings.fingerprint === 'string';
-      for (const text of warningsFor({ ...marked, config, readsBody })) this.logger.warn(text);
+      const bound = {
+        ...marked,
+        config,
+        readsBody: typeof route?.settings.fingerprint === 'string',
+        isReplaced: isReplaced(marked, replaced),
+      };
+      if (bound.isReplaced && route !== undefined) this.replaced.add(route);
+      for (const text of warningsFor(bound)) this.logger.warn(text);
     }
     if (this.marked.length > 0 || !isBoundGlobally(config)) return;
     this.logger.warn(

@@ -1,12 +1,19 @@
 import {
+  BadRequestException,
+  Body,
+  Catch,
   Controller,
   Get,
   Injectable,
   Logger,
+  ParseIntPipe,
   Post,
   Scope,
+  UseFilters,
   UseInterceptors,
+  type ArgumentsHost,
   type CallHandler,
+  type ExceptionFilter,
   type ExecutionContext,
   type INestApplication,
   type NestInterceptor,
@@ -14,6 +21,7 @@ import {
   type Type,
 } from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
+import { RouterExecutionContext } from '@nestjs/core/router/router-execution-context';
 import { MessagePattern } from '@nestjs/microservices';
 import { FileInterceptor } from '@nestjs/platform-express';
 import { FileInterceptor as FastifyFileInterceptor } from '@nestjs/platform-fastify/multipart';
@@ -322,6 +330,48 @@ it('A handler that a tracer wraps anew for each request keeps its one route', as
   await app.close();
   expect(new Set(found).size).toBe(1);
   expect(found[0]?.name).toBe('POST /marked');
+});
+
+it('A handler that a tracer wraps is freed where a pipe refuses, whatever a filter makes of that', async () => {
+  @Catch(BadRequestException)
+  class AcceptedFilter implements ExceptionFilter {
+    catch(_error: BadRequestException, host: ArgumentsHost) {
+      host
+        .switchToHttp()
+        .getResponse<{ status(code: number): { json(body: object): void } }>()
+        .status(200)
+        .json({});
+    }
+  }
+  @Controller()
+  @UseFilters(AcceptedFilter)
+  class TracedController {
+    @Post('traced')
+    @Idempotent()
+    pay(@Body('amount', ParseIntPipe) amount: number) {
+      return { amount };
+    }
+  }
+  // As instrumentations of NestJS do, before routes are made.
+  type Create = (this: unknown, instance: object, callback: object, ...rest: unknown[]) => unknown;
+  const prototype = RouterExecutionContext.prototype as unknown as { create: Create };
+  const create: Create = Reflect.get(prototype, 'create');
+  const traced = jest.spyOn(prototype, 'create').mockImplementation(function (
+    this: unknown,
+    instance,
+    callback,
+    ...rest
+  ) {
+    const holder = { pay: callback };
+    wrapLate(holder, 'pay', Infinity);
+    return create.call(this, instance, holder.pay, ...rest);
+  });
+  const app = await startProtected({ platform: 'express', controllers: [TracedController] });
+  traced.mockRestore();
+  const refused = await app.post('/traced', 'k', { amount: 'ten' });
+  const corrected = await app.post('/traced', 'k', { amount: 10 });
+  await app.close();
+  expect([refused.status, corrected.status, corrected.body]).toEqual([200, 201, { amount: 10 }]);
 });
 
 it('A handler that something replaces after it was wrapped is warned of at the start', async () => {

@@ -18,6 +18,7 @@ import { Idempotent } from '../src';
 import { describePlatforms, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
 import { Gate } from './fixtures/gate';
+import { wrapLate } from './fixtures/wraps';
 import { headerOf } from './support/wire';
 
 /*
@@ -73,6 +74,10 @@ class GoneController {
     await work.pass();
     return { paid: true };
   }
+  @Post('unseen') @marked({ lease: LEASE_MS }) async unseen() {
+    await work.pass();
+    return { paid: true };
+  }
   @Post('filter') @UseFilters(SlowFilter) @marked({ lease: LEASE_MS }) behindFilter() {
     throw new ConflictException();
   }
@@ -87,11 +92,14 @@ describePlatforms(kit => {
       platform: kit.platform,
       storage: kit.storage(),
       controllers: [GoneController],
-      prepare: nest =>
+      prepare: nest => {
+        // It passes on nothing, so nobody sees the handler begin.
+        wrapLate(GoneController.prototype, 'unseen', 0);
         nest.use((_request: unknown, response: ServerResponse, next: () => void) => {
           gone = new Promise(resolve => response.once('close', resolve));
           next();
-        }),
+        });
+      },
     });
   });
   afterAll(() => app.close());
@@ -143,6 +151,20 @@ describePlatforms(kit => {
       gate.open();
       expect(app.events.at(-1)).toMatchObject({ name: 'held', code: held });
     });
+  });
+
+  it('has its key held where nobody sees whether its handler runs on', async () => {
+    const wire = await app.connect();
+    wire.send({ path: '/gone/unseen', headers: { 'Idempotency-Key': newKey() } });
+    await work.reached();
+    jest.useFakeTimers({ doNotFake: ['setImmediate', 'nextTick', 'queueMicrotask', 'performance', 'Date'] });
+    await wire.abort();
+    await gone;
+    await new Promise(setImmediate);
+    jest.advanceTimersByTime(LEASE_MS);
+    await app.settled();
+    expect(app.events.at(-1)).toMatchObject({ name: 'held', code: 'outcome-unknown' });
+    work.open();
   });
 
   it.each([400, 1])(

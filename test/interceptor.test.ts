@@ -1,5 +1,6 @@
 import {
   Body,
+  ConflictException,
   Controller,
   HttpCode,
   HttpException,
@@ -50,6 +51,13 @@ class Retries implements NestInterceptor {
   }
 }
 
+@Injectable()
+class RetriesAll implements NestInterceptor {
+  intercept(_context: ExecutionContext, next: CallHandler) {
+    return next.handle().pipe(retry(2));
+  }
+}
+
 let failures: ('in the handler' | 'for good' | 'after the handler')[] = [];
 
 @Controller()
@@ -92,6 +100,15 @@ class PaymentsController {
       throw new ServiceUnavailableException();
     }
     if (failures[0] === 'for good') throw new HttpException('declined', HttpStatus.PAYMENT_REQUIRED);
+    return { runs: log.length };
+  }
+
+  @Post('retried-within')
+  @UseInterceptors(RetriesAll)
+  @Idempotent()
+  retriedWithin() {
+    log.push('handler');
+    if (log.length === 1) throw new ConflictException('stale version');
     return { runs: log.length };
   }
 
@@ -215,6 +232,12 @@ describe.each(PLATFORMS)('a marked route on %s', platform => {
         expect(await post('/retried', 'k')).toMatchObject({ status, replayed: true });
       },
     );
+
+    it('stores what an interceptor within makes of several runs', async () => {
+      const { post } = await start();
+      expect(await post('/retried-within', 'k')).toMatchObject({ status: 201, body: { runs: 2 } });
+      expect((await post('/retried-within', 'k')).replayed).toBe(true);
+    });
 
     it('does not run a handler again that did its work', async () => {
       failures = ['after the handler'];

@@ -226,7 +226,7 @@ export class Claim implements Beating {
         action: 'release',
         isNeeded: true,
         // Where the reply to an earlier attempt was lost, this one finds nothing to release.
-        settled: () => this.released(true),
+        settled: released => this.released(released || now() < this.deadline),
       });
     }
   }

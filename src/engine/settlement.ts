@@ -93,11 +93,19 @@ export function hold(state: HandlerState, status?: number): Decision {
     : { settle: 'hold', held: { held: 'outcome-unknown', status } };
 }
 
-/** Whether a handler that threw may run again within its request: where its key would be freed. */
-export function mayRunAgain(status: number, handler: HandlerEnd, option: SettleOption): boolean {
+/** Which settlements of a handler that threw let it run again within its request. */
+export type MayRunAgain = readonly Settlement[];
+
+/** Whether a handler that threw may run again within its request, as far as its route's settling policy goes. */
+export function mayRunAgain(
+  status: number,
+  handler: HandlerEnd,
+  option: SettleOption,
+  allowed: MayRunAgain,
+): boolean {
   if (handler.state === 'not-entered') return true;
   if (handler.state !== 'threw' || handler.effectBegan) return false;
-  return settlementOf(status, { ...handler, state: 'threw' }, option).settlement === 'release';
+  return allowed.includes(settlementOf(status, { ...handler, state: 'threw' }, option).settlement);
 }
 
 interface FinishedHandler extends HandlerEnd {

@@ -12,6 +12,7 @@ import {
   type Ending,
   type HandlerEnd,
   type HandlerState,
+  type MayRunAgain,
 } from '../engine/settlement';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from '../idempotency.errors';
 import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.marks';
@@ -60,7 +61,8 @@ export class Attempt implements CaptureListener, RequestMark {
 
   /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
   follow(handler: () => unknown): unknown {
-    this.assertCanBegin();
+    // An interceptor within decides what the outcome is, so it may turn an error that would be kept into an answer.
+    this.assertMayRun(['keep', 'release']);
     if (!this.claim.isOwned) throw this.host.prepare(new LeaseLostError());
     this.state = 'running';
     let result: unknown;
@@ -140,12 +142,17 @@ export class Attempt implements CaptureListener, RequestMark {
    * @throws InProgressError, HeldError, or what the handler threw
    */
   assertCanBegin(): void {
+    this.assertMayRun(['release']);
+  }
+
+  private assertMayRun(allowed: MayRunAgain): void {
     const { state, error } = this;
     if (state === 'not-entered') return;
     if (state === 'running') throw this.host.prepare(new InProgressError(1));
     const isUnanswered = this.capture?.committed !== true;
     const { settle } = this.claim.plan.settings;
-    if (isUnanswered && statusesOf(error).every(status => mayRunAgain(status, this.end, settle))) return;
+    const mayRun = (status: number) => mayRunAgain(status, this.end, settle, allowed);
+    if (isUnanswered && statusesOf(error).every(mayRun)) return;
     if (state === 'threw') throw error;
     this.mustHold = true;
     throw this.host.prepare(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
@@ -188,7 +195,8 @@ export class Attempt implements CaptureListener, RequestMark {
     const settle = () => {
       if (this.state === 'running') return;
       const { state } = this.end;
-      void this.claim.settle(state === 'not-entered' ? RELEASE : hold(state));
+      const mayRun = state !== 'not-entered' || this.host.mayRunUnseen;
+      void this.claim.settle(mayRun ? hold(state) : RELEASE);
     };
     if (final) realSetImmediate(settle);
     else this.claim.giveUpLater(settle);

@@ -36,11 +36,13 @@ export interface BoundHandler extends MarkedHandler {
   readonly config: ApplicationConfig;
   /** Whether the library compares the body by itself, and so has to read it. */
   readonly readsBody: boolean;
+  /** Whether Nest calls something else, which carries our mark. */
+  readonly isReplaced: boolean;
 }
 
 /** What to warn of: requests that are going to be refused, and runs that are not going to be seen. */
 export function* warningsFor(bound: BoundHandler): Iterable<string> {
-  const { controller, handler, name, config, readsBody } = bound;
+  const { controller, handler, name, config, readsBody, isReplaced } = bound;
   const at = `${controller.name}.${name}`;
   if (readsBody && laterInterceptors(handler).some(isUploadInterceptor)) {
     yield `${at}: place \`@Idempotent()\` above the upload interceptor. Where it stands, the request is fingerprinted before its body is parsed, and is refused with 415.`;
@@ -48,19 +50,9 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
     yield `${at}: remove IdempotencyInterceptor from the class and from the global interceptors; \`@Idempotent()\` binds it by itself. It acts at its outermost binding, around the upload interceptor, so the request is fingerprinted before its body is parsed, and is refused with 415.`;
   }
   // Whoever wraps a handler once ours has wrapped it can keep from us that it began, for which we add a parameter.
-  if (handlerOf(controller, name) !== handler) {
-    yield replacedLate(at);
+  if (isReplaced) {
+    yield `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on the arguments that it gets, no more and no fewer, or the run is not seen: its key is freed where the answer is an error. Wrap it by a decorator, which runs before.`;
   }
-}
-
-/** What to warn of where an instance replaces a handler by one that carries our mark. */
-export function* warningsOfReplaced(replaced: readonly ReplacedHandler[]): Iterable<string> {
-  for (const { controller, name, handler } of replaced)
-    if (isHttpHandler(handler)) yield replacedLate(`${controller.name}.${name}`);
-}
-
-function replacedLate(at: string): string {
-  return `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on all arguments that it gets, or the run is not seen: its key is freed where the answer is an error. Wrap it by a decorator, which runs before.`;
 }
 
 /** What to warn of where a class is marked: its mark binds nothing that it inherits, or that is added later. */
@@ -102,6 +94,14 @@ export function replacedByInstances(
       .filter((own): own is Handler => typeof own === 'function' && own !== one.handler)
       .map(own => ({ ...one, own }));
   });
+}
+
+/** Whether the class, or an instance of it, has something else in the place of a handler. */
+export function isReplaced(one: MarkedHandler, byInstances: readonly ReplacedHandler[]): boolean {
+  const { controller, handler, name } = one;
+  const isByInstance = (other: ReplacedHandler) =>
+    other.handler === handler && other.controller === controller;
+  return handlerOf(controller, name) !== handler || byInstances.some(isByInstance);
 }
 
 function isObject(value: unknown): value is object {

@@ -4,7 +4,7 @@ import { ownerOf, parametersOf } from './discovery';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
 
-const tracking = new WeakSet<object>();
+const tracking = new WeakSet<Handler>();
 
 /**
  * Wraps a route handler, so that it is known whether it was entered and how it ended. The wrapper is put around all others,
@@ -26,11 +26,10 @@ export function trackHandler(controller: { readonly prototype: object }, name: s
 function tracked(handler: Handler, slot: number): Handler {
   const wrapper: Handler = function (...args) {
     // Whoever calls the method directly, such as a unit test, does not know of the parameter.
-    if (args.length <= slot) return handler.apply(this, args);
+    if (args.length !== slot + 1) return handler.apply(this, args);
     const mark = markOf(args[slot] as object);
     if (mark === undefined && !isRequest(args[slot])) return handler.apply(this, args);
-    // Whoever has wrapped us may have arguments of its own behind it.
-    args.splice(slot, 1);
+    args.pop();
     return mark?.follow ? mark.follow(() => handler.apply(this, args)) : handler.apply(this, args);
   };
   // Some decorators pass metadata on by inheritance.
@@ -44,11 +43,6 @@ function tracked(handler: Handler, slot: number): Handler {
   }
   tracking.add(wrapper);
   return wrapper;
-}
-
-/** Whether a handler is such a wrapper; another one around it may keep from it that it is called for a request. */
-export function isTracked(handler: object): boolean {
-  return tracking.has(handler);
 }
 
 function isRequest(argument: unknown): boolean {
