@@ -1,4 +1,4 @@
-import { Logger, type LoggerService } from '@nestjs/common';
+import { Logger, ServiceUnavailableException, type LoggerService } from '@nestjs/common';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { MemoryStorage, StorageUnavailableError } from '../src';
@@ -102,6 +102,33 @@ it('stores an outcome whose lease has ended before it answers its key again, and
   expect(brief(await retry())).toBe('201 replay');
   expect(ledger.count('overtaken')).toBe(1);
 });
+
+it.each([
+  ['the reply to it was lost', undefined, 'lost-reply', '60s'],
+  ['its lease has ended', 'lapsed', 'refused', LEASE_MS],
+] as const)(
+  'tells of a key that was freed late, where %s, with the code %s',
+  async (_, code, kind, lease) => {
+    const storage = new FaultyStorage(new MemoryStorage());
+    let isAway = true;
+    storage.failWhen(({ method, count }) => {
+      const isFirstRelease = method === 'release' && count === 1;
+      const isRefused = isAway && (method === 'release' || method === 'extend');
+      return (kind === 'lost-reply' ? isFirstRelease : isRefused) ? { kind } : undefined;
+    });
+    const work = () => {
+      throw new ServiceUnavailableException();
+    };
+    app = await startWork({ storage, options: { lease }, work });
+    await ask(app, 'late');
+    const { recordKey } = app.events.find(({ name }) => name === 'claimed') ?? {};
+    const isFree = async () => (await storage.get(recordKey as string)) === undefined;
+    await eventually('the key is free', isFree);
+    isAway = false;
+    await eventually('it is told', () => (app as TestApp).events.some(({ name }) => name === 'released'));
+    expect(app.events.at(-1)).toMatchObject({ name: 'released', code });
+  },
+);
 
 it('says of an outcome that still waits when the application closes that it was never stored', async () => {
   const storage = new FaultyStorage(new MemoryStorage());
