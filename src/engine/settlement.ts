@@ -93,17 +93,16 @@ export function hold(state: HandlerState, status?: number): Decision {
     : { settle: 'hold', held: { held: 'outcome-unknown', status } };
 }
 
-/** Which settlements of a handler that threw let it run again within its request. */
-export type MayRunAgain = readonly Settlement[];
-
-/** Whether a handler that threw may run again within its request, as far as its route's settling policy goes. */
+/**
+ * Whether a handler that threw may run again within its request, as far as its route's settling policy goes: where it is settled
+ * by one of these.
+ */
 export function mayRunAgain(
   status: number,
   handler: HandlerEnd,
   option: SettleOption,
-  allowed: MayRunAgain,
+  allowed: readonly Settlement[],
 ): boolean {
-  if (handler.state === 'not-entered') return true;
   if (handler.state !== 'threw' || handler.effectBegan) return false;
   return allowed.includes(settlementOf(status, { ...handler, state: 'threw' }, option).settlement);
 }

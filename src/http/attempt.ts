@@ -12,7 +12,7 @@ import {
   type Ending,
   type HandlerEnd,
   type HandlerState,
-  type MayRunAgain,
+  type Settlement,
 } from '../engine/settlement';
 import { HeldError, IdempotencyError, InProgressError, LeaseLostError } from '../idempotency.errors';
 import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.marks';
@@ -34,6 +34,12 @@ export interface AttemptHost {
   /** Prepares the response for one of the library's own errors. */
   prepare(error: IdempotencyError): IdempotencyError;
 }
+
+/** After which settlements of its error an interceptor around ours may ask for a handler again: what is kept is the outcome. */
+const AGAIN_AROUND: readonly Settlement[] = ['release'];
+
+/** One within ours makes the outcome itself, so it may turn an error that would be kept into an answer. */
+const AGAIN_WITHIN: readonly Settlement[] = ['keep', 'release'];
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
 export class Attempt implements CaptureListener, RequestMark {
@@ -61,8 +67,7 @@ export class Attempt implements CaptureListener, RequestMark {
 
   /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
   follow(handler: () => unknown): unknown {
-    // An interceptor within decides what the outcome is, so it may turn an error that would be kept into an answer.
-    this.assertMayRun(['keep', 'release']);
+    this.assertMayRun(AGAIN_WITHIN);
     if (!this.claim.isOwned) throw this.host.prepare(new LeaseLostError());
     this.state = 'running';
     let result: unknown;
@@ -142,10 +147,10 @@ export class Attempt implements CaptureListener, RequestMark {
    * @throws InProgressError, HeldError, or what the handler threw
    */
   assertCanBegin(): void {
-    this.assertMayRun(['release']);
+    this.assertMayRun(AGAIN_AROUND);
   }
 
-  private assertMayRun(allowed: MayRunAgain): void {
+  private assertMayRun(allowed: readonly Settlement[]): void {
     const { state, error } = this;
     if (state === 'not-entered') return;
     if (state === 'running') throw this.host.prepare(new InProgressError(1));

@@ -278,7 +278,7 @@ export function isWritable(chunk: unknown): chunk is string | Uint8Array {
 }
 
 /** Whether a chunk is longer than this, whatever the encoding of a text: hex has two characters a byte. */
-export function isLonger(chunk: unknown, maxBytes: number): boolean {
+function isLonger(chunk: unknown, maxBytes: number): boolean {
   if (typeof chunk === 'string') return chunk.length > 2 * maxBytes;
   return chunk instanceof Uint8Array && chunk.byteLength > maxBytes;
 }
@@ -295,6 +295,11 @@ export function bytesOf(chunk: unknown, encoding: unknown, maxBytes: number): Bu
       : Buffer.from(chunk);
   }
   return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
+}
+
+/** Bytes of an answer that is there in one piece; `undefined` too where it is too long to be kept. */
+export function keepableBytesOf(whole: unknown, maxBytes: number): Buffer | undefined {
+  return isLonger(whole, maxBytes) ? undefined : bytesOf(whole, 'utf8', maxBytes);
 }
 
 function isUtf8Text(chunk: unknown, encoding: unknown): boolean {

@@ -2,7 +2,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
 import { isPromise } from '../../maybe-promise';
-import { bytesOf, isLonger, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
+import { keepableBytesOf, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
 import { BufferedAnswer } from './buffered-answer';
 import { intercept, type Place } from './intercepted-response';
 import { plainEnding } from './plain-outcome';
@@ -61,9 +61,8 @@ export class PlainAnswer implements Interception, Capture {
 
   end(args: readonly unknown[]): void {
     const [chunk, encoding] = args;
-    const { maxBytes } = this.rules;
     const isWhole = !this.isTaken && encoding === undefined && args.length <= 2;
-    const body = isWhole && !isLonger(chunk, maxBytes) ? bytesOf(chunk, 'utf8', maxBytes) : undefined;
+    const body = isWhole ? keepableBytesOf(chunk, this.rules.maxBytes) : undefined;
     const ending = body && this.endingOf(body);
     if (ending === undefined) return this.hold().end(args);
     this.isTaken = true;

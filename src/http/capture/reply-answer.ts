@@ -2,7 +2,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
 import { isPromise } from '../../maybe-promise';
-import { bytesOf, isLonger, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
+import { keepableBytesOf, tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
 import { ownMethods } from './intercepted-response';
 import { LookingSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
@@ -66,9 +66,7 @@ export class ReplyAnswer implements Capture {
   /** Called once for each payload: where a later hook fails, Fastify sends its error next. */
   take(payload: unknown, done: Done): void {
     if (this.isTaken) return done(null, payload);
-    const { maxBytes } = this.rules;
-    const body =
-      this.canBeTaken && !isLonger(payload, maxBytes) ? bytesOf(payload, 'utf8', maxBytes) : undefined;
+    const body = this.canBeTaken ? keepableBytesOf(payload, this.rules.maxBytes) : undefined;
     if (body === undefined) return this.pass(payload, done);
     const headers = this.reply.getHeaders();
     const ending = this.endingOf(headers, body);
