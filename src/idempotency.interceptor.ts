@@ -18,7 +18,7 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
 import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
-import { isCallUnderWay } from './value/value-calls';
+import { runUnderWay } from './value/value-calls';
 import { ValuePlanner } from './value/value-plan';
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */
@@ -75,7 +75,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     context: ExecutionContext,
     next: CallHandler,
   ): Promise<Observable<unknown>> {
-    if (isCallUnderWay(context)) return next.handle();
+    if (runUnderWay(context) !== undefined) return next.handle();
     const exchange = new ValueExchange(this.engine.shutdown, context, next);
     const plan = await this.planValue(route, context);
     if (plan !== undefined) return this.engine.run(plan, exchange);

@@ -18,11 +18,13 @@ import {
   type Handler,
   type MarkedHandler,
 } from './routes/discovery';
+import { watchHandler } from './routes/handler-watch';
 import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
 import { documentRoute } from './routes/openapi';
 import { hostOf, madeClasses, protectorOf, wrappersOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
+  refuseMade,
   refuseServerSentEvents,
   refuseToRely,
   isReplaced,
@@ -199,20 +201,18 @@ export class IdempotencyRoutes implements OnModuleInit {
       if (route === undefined) continue;
       this.marked.push({ controller, handler, name });
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
-      else requireValueLevel(at, handler, route.settings);
+      else {
+        requireValueLevel(at, handler, route.settings);
+        watchHandler(handler);
+      }
     }
   }
 
-  /** Nest serves mutations of what a factory has made, and they need no preparation. Any other mark there would have no effect. */
   private checkMade(): void {
     for (const controller of madeClasses(this.ours, this.served.modules)) {
       for (const name of handlerNames(controller.prototype)) {
         const handler = handlerOf(controller, name);
-        if (handler === undefined || isHttpHandler(handler)) continue;
-        const overrides = overridesOf(handler);
-        if (overrides === undefined) continue;
-        const settings = this.settingsOf(controller, name, overrides);
-        requireValueLevel(`${controller.name}.${name}`, handler, settings);
+        if (handler !== undefined) refuseMade(`${controller.name}.${name}`, handler);
       }
     }
   }

@@ -6,6 +6,7 @@ import type { Execution } from './idempotency.engine';
 import { RecordUnreadableError, ShuttingDownError, type IdempotencyError } from './idempotency.errors';
 import { isEventHandler } from './routes/discovery';
 import type { Outcome } from './storage/storage';
+import { HandlerRun } from './value/handler-run';
 import { enterCall } from './value/value-calls';
 import { GRAPHQL_CODEC, MESSAGE_CODEC, type ValueCodec } from './value/value-codec';
 import { runForValue } from './value/value-run';
@@ -27,8 +28,9 @@ export class ValueExchange implements Execution<Observable<unknown>> {
 
   async execute(claim: Claim): Promise<Observable<unknown>> {
     this.refuseWhileClosing();
+    const run = new HandlerRun(claim);
     return from(
-      await runForValue(claim, () => lastValueFrom(this.handle(claim).pipe(toArray())), this.codec),
+      await runForValue(claim, () => lastValueFrom(this.handle(run).pipe(toArray())), this.codec, run),
     );
   }
 
@@ -44,11 +46,11 @@ export class ValueExchange implements Execution<Observable<unknown>> {
   }
 
   executeUnprotected(): Observable<unknown> {
-    return this.handle();
+    return this.handle(new HandlerRun(undefined));
   }
 
-  private handle(claim?: Claim): Observable<unknown> {
-    return defer(() => this.next.handle().pipe(finalize(enterCall(this.context, claim))));
+  private handle(run: HandlerRun): Observable<unknown> {
+    return defer(() => this.next.handle().pipe(finalize(enterCall(this.context, run))));
   }
 
   /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */

@@ -453,20 +453,28 @@ describe('what cannot be protected fails at start-up', () => {
     );
   });
 
-  it('a mutation without a key function, of a resolver that a factory has made', async () => {
-    @Resolver()
-    class MadeResolver {
-      @Mutation(() => Int)
-      @Idempotent()
-      pay() {
-        return 1;
-      }
+  @Resolver()
+  class MadeResolver {
+    @Mutation(() => Int)
+    @Idempotent({ key: () => 'k' })
+    pay() {
+      return 1;
     }
-    const made = { provide: MadeResolver, useFactory: () => new MadeResolver() };
-    await expect(start(made, 'provider')).rejects.toThrow(
-      'MadeResolver.pay: expected `key` to be a function of the request',
-    );
-    await expect(start(made, 'provider', { key: () => 'k' })).resolves.toBeUndefined();
+  }
+  it.each<[string, Provider]>([
+    ['factory', { provide: MadeResolver, useFactory: () => new MadeResolver() }],
+    ['value', { provide: MadeResolver, useValue: new MadeResolver() }],
+  ])(
+    'a mutation of a resolver that is provided by a %s, for which Nest binds no interceptor',
+    async (_how, made) => {
+      await expect(start(made, 'provider')).rejects.toThrow(
+        'MadeResolver.pay is marked with `@Idempotent()`, but its class is provided as a value or by a factory',
+      );
+    },
+  );
+
+  it('but not one of a class that is provided under another name', async () => {
+    await expect(start({ provide: 'resolver', useClass: MadeResolver }, 'provider')).resolves.toBeUndefined();
   });
 
   it('but not what carries no mark, whatever a factory makes, and without a look into it', async () => {
@@ -519,6 +527,33 @@ describe('what cannot be protected fails at start-up', () => {
     }
     await expect(start(Consumer, 'controller')).rejects.toThrow(
       'Consumer.work: expected `key` to be a function of the message',
+    );
+  });
+
+  /** Replaces the method, and takes nothing of what other decorators have said of it. */
+  function Timed(_prototype: object, _name: string | symbol, descriptor: PropertyDescriptor): void {
+    const method = descriptor.value as () => unknown;
+    descriptor.value = function () {
+      return method.call(this);
+    };
+  }
+  it.each<[string, 'controller' | 'provider', MethodDecorator]>([
+    ['a message handler', 'controller', MessagePattern('x')],
+    ['an event handler', 'controller', EventPattern('x') as MethodDecorator],
+    ['a mutation', 'provider', Mutation(() => Int)],
+  ])('%s whose mark another decorator has lost', async (_what, as, serves) => {
+    @Resolver()
+    @Controller()
+    class Payments {
+      @serves
+      @Timed
+      @Idempotent({ key: () => 'k' })
+      pay() {
+        return 1;
+      }
+    }
+    await expect(start(Payments, as)).rejects.toThrow(
+      'Payments.pay was marked with `@Idempotent()`, but another decorator has replaced the method without its metadata',
     );
   });
 

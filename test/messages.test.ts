@@ -1,33 +1,17 @@
 import {
-  Catch,
   Controller,
   Injectable,
-  Module,
   UseInterceptors,
   type CallHandler,
   type ExecutionContext,
   type NestInterceptor,
-  type RpcExceptionFilter,
 } from '@nestjs/common';
-import { NestFactory } from '@nestjs/core';
-import {
-  MessagePattern,
-  Payload,
-  Server,
-  type CustomTransportStrategy,
-  type MessageHandler,
-} from '@nestjs/microservices';
-import { lastValueFrom, throwError, timeout, type Observable } from 'rxjs';
-import {
-  Idempotent,
-  IdempotencyLease,
-  IdempotencyModule,
-  MemoryStorage,
-  type IdempotencyStorage,
-  type Lease,
-} from '../src';
+import { MessagePattern, Payload } from '@nestjs/microservices';
+import { timeout, type Observable } from 'rxjs';
+import { Idempotent, IdempotencyLease, MemoryStorage, type Lease } from '../src';
 import { FaultyStorage } from '../src/testing';
 import { Gate } from './fixtures/gate';
+import { startConsumer } from './support/own-transport';
 import { expectNoUnhandledRejections } from './support/unhandled';
 
 /* Messages over transports of the application's own, which hand over what they like. */
@@ -39,52 +23,6 @@ interface Order {
 }
 
 const byId = { key: (order: Order) => order.id, scope: false } as const;
-
-/** Calls handlers as it is told to. */
-class OwnTransport extends Server implements CustomTransportStrategy {
-  listen(callback: () => void): void {
-    callback();
-  }
-
-  close(): void {
-    // There is nothing to close.
-  }
-
-  on(): void {
-    // There are no events.
-  }
-
-  unwrap<T>(): T {
-    throw new Error('There is no server.');
-  }
-
-  async call(pattern: string, ...args: unknown[]): Promise<unknown> {
-    const handler = this.messageHandlers.get(pattern) as MessageHandler<unknown, unknown>;
-    const answer: Observable<unknown> = this.transformToObservable(await handler(args[0], args[1]));
-    return lastValueFrom(answer);
-  }
-}
-
-/** Nest hides from a caller what a handler threw. */
-@Catch()
-class PassOn implements RpcExceptionFilter {
-  catch(error: unknown): Observable<never> {
-    return throwError(() => error);
-  }
-}
-
-async function start(controller: new () => object, storage: IdempotencyStorage = new MemoryStorage()) {
-  @Module({
-    imports: [IdempotencyModule.forRoot({ storage, scope: false })],
-    controllers: [controller],
-  })
-  class AppModule {}
-  const strategy = new OwnTransport();
-  const app = await NestFactory.createMicroservice(AppModule, { strategy, logger: false });
-  app.useGlobalFilters(new PassOn());
-  await app.listen();
-  return { close: () => app.close(), call: strategy.call.bind(strategy) };
-}
 
 const CONTEXTS: readonly (readonly [what: string, context: unknown])[] = [
   ['a context', {}],
@@ -101,7 +39,7 @@ it.each(CONTEXTS)('With %s the lease is that of the claim', async (_what, contex
       throw new Error('after the effect');
     }
   }
-  const app = await start(Consumer);
+  const app = await startConsumer(Consumer);
   await expect(app.call('pay', { id: 'a' }, context)).rejects.toThrow('after the effect');
   await expect(app.call('pay', { id: 'a' }, context)).rejects.toMatchObject({ code: 'outcome-unknown' });
   await app.close();
@@ -119,7 +57,7 @@ it.each([undefined, null, '', 7, () => 'text'])(
         return ++runs;
       }
     }
-    const app = await start(Consumer);
+    const app = await startConsumer(Consumer);
     await expect(app.call('pay', { id: 'a' }, {})).rejects.toMatchObject({ code: 'fingerprint-failed' });
     await app.close();
     expect(runs).toBe(0);
@@ -136,7 +74,7 @@ it('Where nothing tells one call from another, a handler that asks for a lease d
       return ++runs;
     }
   }
-  const app = await start(Consumer);
+  const app = await startConsumer(Consumer);
   await expect(app.call('pay', 'a')).rejects.toThrow('Let the transport pass a context object');
   expect(await app.call('pay', 'a', {})).toBe(1);
   await app.close();
@@ -160,7 +98,7 @@ it('One context for all messages of a connection mixes nobody up', async () => {
       return runs;
     }
   }
-  const app = await start(Consumer);
+  const app = await startConsumer(Consumer);
   const connection = {};
   const calls = [app.call('pay', { id: 'a' }, connection), app.call('pay', { id: 'b' }, connection)];
   await Promise.all([...gates.values()].map(gate => gate.reached()));
@@ -196,7 +134,7 @@ it('A handler that fails after its caller has gone leaves the process alive, and
     kind: 'none',
     replyDelayMs: 50,
   });
-  const app = await start(Consumer, storage);
+  const app = await startConsumer(Consumer, storage);
   await expect(app.call('pay', { id: 'a' }, {})).rejects.toThrow('Timeout has occurred');
   await gate.reached();
   gate.open();

@@ -171,6 +171,10 @@ export class Claim implements Beating {
     this.phase = phase;
     if (phase === 'taken') this.nextBeatAt = Infinity;
     this.reportLoss(phase);
+    this.abortSignal();
+  }
+
+  private abortSignal(): void {
     this.loss ??= new LeaseLostError();
     this.lossSignal?.abort(this.loss);
   }
@@ -195,6 +199,13 @@ export class Claim implements Beating {
     this.nextBeatAt = Infinity;
     if (wasTaken) return this.leave();
     return after(this.carryOut(decision), () => this.leave());
+  }
+
+  /** Settles a claim whose handler runs on, and is told that it is on its own. */
+  abandon(decision: Decision): MaybePromise<void> {
+    const settled = this.settle(decision);
+    this.abortSignal();
+    return settled;
   }
 
   /** Only at the end: a closing application waits for those that the heartbeat knows. */

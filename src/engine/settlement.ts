@@ -94,6 +94,12 @@ export function hold(state: HandlerState, status?: number): Decision {
 }
 
 /**
+ * After which settlements of its error an interceptor within ours may ask for a handler again. It makes the outcome itself, so it may turn
+ * an error that would be kept into an answer.
+ */
+export const AGAIN_WITHIN: readonly Settlement[] = ['keep', 'release'];
+
+/**
  * Whether a handler that threw may run again within its request, as far as its route's settling policy goes: where it is settled
  * by one of these.
  */

@@ -1,6 +1,7 @@
 import { inspect } from 'node:util';
 import type { Claim } from '../engine/claim';
 import {
+  AGAIN_WITHIN,
   decide,
   decideWithoutAnswer,
   hold,
@@ -37,9 +38,6 @@ export interface AttemptHost {
 
 /** After which settlements of its error an interceptor around ours may ask for a handler again: what is kept is the outcome. */
 const AGAIN_AROUND: readonly Settlement[] = ['release'];
-
-/** One within ours makes the outcome itself, so it may turn an error that would be kept into an answer. */
-const AGAIN_WITHIN: readonly Settlement[] = ['keep', 'release'];
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
 export class Attempt implements CaptureListener, RequestMark {

@@ -3,7 +3,7 @@ import { Observable } from 'rxjs';
 /** How a handler ends. */
 export type HandlerOver = 'returned' | 'threw' | 'abandoned';
 
-/** Is told of an Observable when it is subscribed to, and when it completes, fails or is given up. */
+/** Is told of an Observable whenever it is subscribed to, and then once: that it completes, fails or is given up. */
 interface ObservableListener {
   begin(): void;
   over(state: HandlerOver, error?: unknown): void;
@@ -14,24 +14,29 @@ export function observed(observable: Observable<unknown>, listener: ObservableLi
   return new Observable(subscriber => {
     listener.begin();
     let hasEmitted = false;
+    let isOver = false;
+    const over = (state: HandlerOver, error?: unknown) => {
+      if (!isOver) listener.over(state, error);
+      isOver = true;
+    };
     const subscription = observable.subscribe({
       next: value => {
         hasEmitted = true;
         subscriber.next(value);
       },
       error: error => {
-        listener.over('threw', error);
+        over('threw', error);
         subscriber.error(error);
       },
       complete: () => {
-        listener.over('returned');
+        over('returned');
         subscriber.complete();
       },
     });
     return () => {
       subscription.unsubscribe();
       // Whoever takes the first value alone, as `first()` does, has an answer.
-      listener.over(hasEmitted ? 'returned' : 'abandoned');
+      over(hasEmitted ? 'returned' : 'abandoned');
     };
   });
 }

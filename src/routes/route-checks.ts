@@ -130,7 +130,8 @@ function hasLostMark(prototype: object, name: string): boolean {
 /** Refuses a handler that is not marked where it shows that somebody relies on the mark. */
 export function refuseToRely(controller: Controller, name: string, handler: Handler): void {
   const at = `${controller.name}.${name}`;
-  if (isHttpHandler(handler) && hasLostMark(controller.prototype, name)) throw lostMark(at);
+  const isCalledByNest = [isHttpHandler, isMessageHandler, isMutation].some(isOne => isOne(handler));
+  if (isCalledByNest && hasLostMark(controller.prototype, name)) throw lostMark(at);
   if (injectsLease(parametersOf(controller, name))) throw leaseWithoutMark(at);
   const isExempt = Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
   if (!isExempt && interceptorsOf(handler).some(isOurs)) throw interceptorWithoutMark(at);
@@ -161,17 +162,33 @@ export function refuseBothMarks(at: string, handler: Handler): void {
   );
 }
 
+/** Nest serves mutations of what a factory has made, and gives them none of the interceptors and guards that their class names. */
+export function refuseMade(at: string, handler: Handler): void {
+  if (overridesOf(handler) === undefined || isHttpHandler(handler)) return;
+  if (!isMutation(handler)) throw unprotectable(at);
+  throw new IdempotencyConfigurationError(
+    `${at} is marked with \`@Idempotent()\`, but its class is provided as a value or by a factory, for which Nest binds neither interceptors nor guards, so it would run unprotected. Provide the class itself, or by \`useClass\`.`,
+  );
+}
+
+function isMutation(handler: Handler): boolean {
+  return Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
+}
+
+function isMessageHandler(handler: Handler): boolean {
+  return Reflect.hasMetadata(NEST_METADATA.pattern, handler);
+}
+
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
 export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
-  const isMutation = Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
-  const isMessage = Reflect.hasMetadata(NEST_METADATA.pattern, handler);
-  if (!isMutation && !isMessage) throw unprotectable(at);
+  if (!isMutation(handler) && !isMessageHandler(handler)) throw unprotectable(at);
+  const [kind, source] = isMutation(handler) ? ['mutation', 'request'] : ['message', 'message'];
   if (takesStream(handler)) throw streamOfRequests(at);
   const httpOption = httpOptionOf(overridesOf(handler));
-  if (httpOption !== undefined) throw withoutHttp(at, httpOption, isMutation ? 'mutation' : 'message');
+  if (httpOption !== undefined) throw withoutHttp(at, httpOption, kind);
   if (key !== undefined) return;
   throw new IdempotencyConfigurationError(
-    `${at}: expected \`key\` to be a function of the ${isMutation ? 'request' : 'message'}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
+    `${at}: expected \`key\` to be a function of the ${source}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
   );
 }
 

@@ -2,25 +2,26 @@ import type { ExecutionContext } from '@nestjs/common';
 import type { Claim } from '../engine/claim';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { inFlightMap } from '../in-flight-map';
+import type { HandlerRun } from './handler-run';
 
 /** Protected or on purpose unprotected calls. Nest gives all interceptors of one call the same context. */
-const underWay = inFlightMap<ExecutionContext, true>();
+const underWay = inFlightMap<ExecutionContext, HandlerRun>();
 
 /** Claims by the object that stands for a call, then by handler: several handlers of one event are given the same objects. */
 const claims = new WeakMap<object, Map<unknown, Claim | undefined>>();
 
-/** Whether an interceptor further out has decided about the call already. */
-export function isCallUnderWay(context: ExecutionContext): boolean {
-  return underWay.has(context);
+/** The run of a call about which an interceptor further out has decided already. */
+export function runUnderWay(context: ExecutionContext): HandlerRun | undefined {
+  return underWay.get(context);
 }
 
 /** Remembers a call until what is returned is called. */
-export function enterCall(context: ExecutionContext, claim: Claim | undefined): () => void {
+export function enterCall(context: ExecutionContext, run: HandlerRun): () => void {
   const call = callObject(context);
   const handler = context.getHandler();
   const ofHandlers = call && claimsOf(call);
-  underWay.set(context, true);
-  ofHandlers?.set(handler, claim);
+  underWay.set(context, run);
+  ofHandlers?.set(handler, run.claim);
   return () => {
     underWay.delete(context);
     ofHandlers?.delete(handler);

@@ -1,16 +1,27 @@
 import type { Claim } from '../engine/claim';
 import { decide, hold } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
+import type { HandlerRun } from './handler-run';
 import { JSON_CODEC, NO_BODY, type ValueCodec } from './value-codec';
 
-/** Runs work whose outcome is a value. */
+/**
+ * Runs work whose outcome is a value.
+ *
+ * @param handler what is seen of the handler that the work asks for, where others stand between
+ */
 export async function runForValue<T>(
   claim: Claim,
   work: () => T | Promise<T>,
   codec: ValueCodec = JSON_CODEC,
+  handler?: HandlerRun,
 ): Promise<T> {
   claim.assertHeld();
-  const value = await settledOnThrow(claim, work);
+  const value = await settledOnThrow(claim, work, handler);
+  const heldAs = handler?.heldAs;
+  if (heldAs !== undefined) {
+    await claim.abandon(heldAs);
+    return value;
+  }
   if (codec.isThrow?.(value)) {
     await settleThrow(claim);
     return value;
@@ -33,11 +44,16 @@ export async function runForValue<T>(
   return given;
 }
 
-async function settledOnThrow<T>(claim: Claim, work: () => T | Promise<T>): Promise<T> {
+async function settledOnThrow<T>(
+  claim: Claim,
+  work: () => T | Promise<T>,
+  handler: HandlerRun | undefined,
+): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    await settleThrow(claim);
+    const heldAs = handler?.heldAs;
+    await (heldAs === undefined ? settleThrow(claim) : claim.abandon(heldAs));
     throw error;
   }
 }
