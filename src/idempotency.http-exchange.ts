@@ -1,5 +1,5 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
-import { of, throwError, type Observable } from 'rxjs';
+import { of, tap, throwError, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
 import { Attempt, type AttemptHost } from './http/attempt';
 import { captureResponse } from './http/capture';
@@ -60,7 +60,8 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     if (attempt.capture === undefined) throw new LeaseLostError();
     if (attempt.capture.willTell) markUnderWay(request, attempt);
     else markRequest(request, attempt);
-    return this.next.handle();
+    const answers = this.next.handle();
+    return route.isAround ? answers.pipe(tap({ error: error => attempt.sees(error) })) : answers;
   }
 
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {

@@ -397,6 +397,13 @@ it('A handler that something replaces after it was wrapped is warned of at the s
   expect(warnings).toEqual([expect.stringContaining('ReplacedController.pay was replaced after')]);
 });
 
+const GIVES_ITS_OWN: ProxyHandler<object> = {
+  get(target, name, receiver) {
+    const value: unknown = Reflect.get(target, name, receiver);
+    return name === 'pay' ? () => ({}) : value;
+  },
+};
+
 describe('A handler that its instance replaces', () => {
   const marked = (value: (pay: () => object) => () => object) => {
     @Controller()
@@ -426,6 +433,33 @@ describe('A handler that its instance replaces', () => {
   it('keeps the application from starting', async () => {
     await expect(start(bound)).rejects.toThrow(
       /^OwnController\.pay is marked with `@Idempotent\(\)`, but an instance .* `this\.pay = this\.pay\.bind\(this\)`/,
+    );
+  });
+
+  it.each([
+    [
+      'a Proxy, which gives a function of its own',
+      (controller: object) => new Proxy(controller, GIVES_ITS_OWN),
+    ],
+    [
+      'a getter, which makes a function anew',
+      (controller: object) => Object.defineProperty(controller, 'pay', { get: () => () => ({}) }),
+    ],
+  ])('by %s, keeps the application from starting', async (_how, wrap) => {
+    @Controller()
+    class WrappedController {
+      constructor() {
+        return wrap(this) as WrappedController;
+      }
+
+      @Post('own')
+      @Idempotent()
+      pay(): object {
+        return {};
+      }
+    }
+    await expect(start(WrappedController)).rejects.toThrow(
+      'WrappedController.pay is marked with `@Idempotent()`, but an instance of the class replaces the method',
     );
   });
 

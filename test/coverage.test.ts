@@ -56,6 +56,25 @@ describe('assertIdempotencyCoverage', () => {
   });
 });
 
+it('assertIdempotencyCoverage keeps classes apart that have one name, and counts one of two modules once', async () => {
+  const crud = (path: string) => {
+    @Controller(path)
+    class CrudController {
+      @Post() create() {}
+    }
+    return CrudController;
+  };
+  const [Cats, Dogs] = [crud('cats'), crud('dogs')];
+  @Module({ controllers: [Cats] })
+  class OtherModule {}
+  @Module({ imports: [IdempotencyModule.forRoot({ scope: false }), OtherModule], controllers: [Cats, Dogs] })
+  class CrudModule {}
+  const app = await NestFactory.create(CrudModule, { logger: false });
+  expect(() => assertIdempotencyCoverage(app)).toThrow(/^2 route.*\n {2}POST \/cats .*\n {2}POST \/dogs .*$/);
+  expect(() => assertIdempotencyCoverage(app, { exempt: ['POST /dogs'] })).toThrow('POST /cats');
+  await app.close();
+});
+
 describe('duplicate', () => {
   it('sends the same request several times at once', async () => {
     let sent = 0;

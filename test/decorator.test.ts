@@ -7,6 +7,7 @@ import {
   Delete,
   Get,
   Header,
+  Headers,
   HttpCode,
   Inject,
   Injectable,
@@ -546,6 +547,42 @@ describe.each(PLATFORMS)('@Idempotent() on %s', platform => {
     await expectUnprotected(app, '/cats/other');
     expect((await app.post('/cats', 'of', {})).body).toMatchObject({ of: 'CatsController' });
     expect((await app.post('/dogs', 'of2', {})).body).toMatchObject({ of: 'DogsController' });
+  });
+
+  it('protects inherited handlers whose parameters a subclass describes anew', async () => {
+    abstract class BaseController {
+      @Inject(Runs) protected readonly runs!: Runs;
+
+      @Post()
+      @Idempotent()
+      create(@Body() body: object, more?: unknown) {
+        return { run: ++this.runs.count, body, more };
+      }
+    }
+    /** As a decorator of a generic controller does that knows what its bodies are to be. */
+    const describe = (parameter: ParameterDecorator, index: number) => (controller: Type) =>
+      parameter(controller.prototype as object, 'create', index);
+
+    @Controller('ants')
+    class AntsController extends BaseController {}
+    @Controller('bees')
+    @describe(Body({ transform: (body: object) => ({ ...body, piped: true }) }), 0)
+    class BeesController extends BaseController {}
+    @Controller('cows')
+    @describe(Headers('x-more'), 1)
+    class CowsController extends BaseController {}
+    @Controller('hens')
+    class HensController extends BeesController {}
+
+    const [piped, more] = [{ body: { piped: true } }, { more: 'more' }];
+    for (let applications = 0; applications < 2; applications++) {
+      const app = await startWith(BeesController, AntsController, CowsController, HensController);
+      for (const path of ['/ants', '/bees', '/cows', '/hens']) await expectProtected(app, path);
+      expect((await app.post('/bees', 'piped', {})).body).toMatchObject(piped);
+      const headers = { 'Idempotency-Key': 'more', 'X-More': 'more' };
+      expect((await app.send({ method: 'POST', path: '/cows', headers, body: {} })).body).toMatchObject(more);
+      expect((await app.post('/ants', 'none', {})).body).not.toHaveProperty('more');
+    }
   });
 
   it('lets subclasses of one base have scopes of their own', async () => {

@@ -20,7 +20,8 @@ import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.mar
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { realSetImmediate } from '../real-timers';
 import type { Capture, CaptureListener } from './capture/answer';
-import { isObservable, observed, type HandlerOver } from './observed';
+import { followedGenerator, isAsyncGenerator } from './followed-generator';
+import { isObservable, observed, type HandlerListener, type HandlerOver } from './observed';
 import { statusesOf } from './thrown-status';
 
 /** What an attempt needs of its route and platform. */
@@ -52,6 +53,8 @@ export class Attempt implements CaptureListener, RequestMark {
   private brokeOff = false;
   /** Somebody asked for the handler again, although it may have done its work. */
   private mustHold = false;
+  /** Looks for somebody who reads what the handler returned. */
+  private seekReader: (() => void) | undefined;
 
   constructor(
     readonly claim: Claim,
@@ -63,7 +66,7 @@ export class Attempt implements CaptureListener, RequestMark {
     return `Attempt of ${this.claim.plan.recordKey}`;
   }
 
-  /** Calls the handler and returns what it returns; a promise or an Observable is followed to its end. */
+  /** Calls the handler and returns what it returns; a promise, an Observable or a generator is followed to its end. */
   follow(handler: () => unknown): unknown {
     this.assertMayRun(AGAIN_WITHIN);
     if (!this.claim.isOwned) throw this.host.prepare(new LeaseLostError());
@@ -90,15 +93,20 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 
   private followValue(value: unknown): unknown {
-    if (!isObservable(value)) {
-      this.over('returned');
-      return value;
-    }
+    if (isObservable(value)) return observed(value, this.reader());
+    if (isAsyncGenerator(value)) return followedGenerator(value, this.reader());
+    this.over('returned');
+    return value;
+  }
+
+  /** Is told of whoever reads what the handler returned. */
+  private reader(): HandlerListener {
+    let isRead = false;
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
-    let isSubscribed = false;
-    // Where the answer was given already, or the client has gone, maybe nobody is left who would subscribe.
-    if (this.early !== undefined || this.isCut) realSetImmediate(() => isSubscribed || over('abandoned'));
-    return observed(value, { begin: () => (isSubscribed = true), over });
+    this.seekReader = () => void realSetImmediate(() => isRead || over('abandoned'));
+    // Where the answer was given already, or the client has gone, maybe nobody is left who would read it.
+    if (this.early !== undefined || this.isCut) this.seekReader();
+    return { begin: () => (isRead = true), over };
   }
 
   private over(state: HandlerOver, error?: unknown): void {
@@ -117,10 +125,16 @@ export class Attempt implements CaptureListener, RequestMark {
     } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
   }
 
+  /** An error that comes out of the interceptors within, whoever of them threw it. */
+  sees(error: unknown): void {
+    if (error instanceof IdempotencyError) this.error = error;
+  }
+
   onEnding(ending: Ending): MaybePromise<void> {
     if (this.claim.isSettled) return;
     if (this.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
+      this.seekReader?.();
       return;
     }
     return this.claim.settle(this.decide(ending));
@@ -135,7 +149,8 @@ export class Attempt implements CaptureListener, RequestMark {
 
   onCut(final: boolean): void {
     this.isCut = true;
-    if (this.state !== 'running') this.giveUpOnAnswer(final || this.state === 'abandoned');
+    if (this.state === 'running') this.seekReader?.();
+    else this.giveUpOnAnswer(final || this.state === 'abandoned');
   }
 
   /**
@@ -174,7 +189,7 @@ export class Attempt implements CaptureListener, RequestMark {
     const cannotKeep = this.mustHold || this.brokeOff;
     if (cannotKeep && ending.kind !== 'event-stream') return hold(end.state, statusOf(ending));
     const { settle } = this.claim.plan.settings;
-    // Our own errors say "not now", whatever their status: one that run() threw in the handler is never stored.
+    // Our own errors say "not now", whatever their status: one that a run() within ours threw is never stored.
     if (this.error instanceof IdempotencyError) return decideWithoutAnswer(end, 503, settle);
     return decide(ending, end, settle);
   }

@@ -88,10 +88,11 @@ export function replacedByInstances(
   const wrappers = [...modules.values()].flatMap(wrappersOf);
   return marked.flatMap(one => {
     if (Reflect.hasMetadata(NEST_METADATA.resolverType, one.handler)) return [];
+    const known = new Set<unknown>([one.handler, handlerOf(one.controller, one.name)]);
     return wrappers
       .filter(({ metatype, instance }) => metatype === one.controller && isObject(instance))
-      .map(({ instance }) => Object.getOwnPropertyDescriptor(instance, one.name)?.value as unknown)
-      .filter((own): own is Handler => typeof own === 'function' && own !== one.handler)
+      .map(({ instance }) => Reflect.get(instance as object, one.name) as unknown)
+      .filter((own): own is Handler => typeof own === 'function' && !known.has(own))
       .map(own => ({ ...one, own }));
   });
 }

@@ -1,10 +1,12 @@
 import { Req } from '@nestjs/common';
 import { markOf } from '../idempotency.marks';
 import { ownerOf, parametersOf } from './discovery';
+import { NEST_METADATA } from './metadata';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
 
-const tracking = new WeakSet<Handler>();
+/** By wrapper: what it wraps. */
+const tracking = new WeakMap<Handler, Handler>();
 
 /**
  * Wraps a route handler, so that it is known whether it was entered and how it ended. The wrapper is put around all others,
@@ -12,13 +14,18 @@ const tracking = new WeakSet<Handler>();
  * nothing, where an AsyncLocalStorage would slow every promise of the process.
  */
 export function trackHandler(controller: { readonly prototype: object }, name: string): void {
-  const owner = ownerOf(controller.prototype, name);
-  const handler = owner && (Reflect.get(owner, name) as Handler | undefined);
-  if (owner === undefined || typeof handler !== 'function' || tracking.has(handler)) return;
+  const declaring = ownerOf(controller.prototype, name);
+  const found = declaring && (Reflect.get(declaring, name) as Handler | undefined);
+  if (declaring === undefined || typeof found !== 'function') return;
+  // Where a class describes the parameters of a handler that it inherits, Nest looks for no others.
+  const describes = Reflect.hasOwnMetadata(NEST_METADATA.routeArguments, controller, name);
+  const owner = describes ? controller.prototype : declaring;
+  if (owner === declaring && tracking.has(found)) return;
+  const handler = tracking.get(found) ?? found;
   const slot = parameterCount(owner.constructor, name);
   Req()(owner, name, slot);
   Object.defineProperty(owner, name, {
-    ...Object.getOwnPropertyDescriptor(owner, name),
+    ...Object.getOwnPropertyDescriptor(declaring, name),
     value: tracked(handler, slot),
   });
 }
@@ -41,7 +48,7 @@ function tracked(handler: Handler, slot: number): Handler {
     const property = Object.getOwnPropertyDescriptor(handler, key);
     if (property?.configurable) Object.defineProperty(wrapper, key, property);
   }
-  tracking.add(wrapper);
+  tracking.set(wrapper, handler);
   return wrapper;
 }
 

@@ -35,25 +35,31 @@ export function assertIdempotencyCoverage(app: INestApplicationContext, options:
 
 const isArray: (value: unknown) => boolean = Array.isArray;
 
-function undecidedRoutes(app: INestApplicationContext): { route: string; handler: string }[] {
-  const routes = new Map<string, string>();
-  const served = { modules: app.get(ModulesContainer), config: app.get(ApplicationConfig) };
-  for (const module of served.modules.values()) {
-    for (const { metatype } of module.controllers.values()) {
-      if (metatype) collect(metatype, routes, served);
-    }
-  }
-  return [...routes].map(([handler, route]) => ({ handler, route }));
+interface NamedRoute {
+  readonly route: string;
+  readonly handler: string;
 }
 
-function collect(controller: Controller, routes: Map<string, string>, served: Served): void {
-  for (const name of handlerNames(controller.prototype)) {
+function undecidedRoutes(app: INestApplicationContext): NamedRoute[] {
+  const served = { modules: app.get(ModulesContainer), config: app.get(ApplicationConfig) };
+  // A class may be in several modules, and several classes may have one name.
+  const controllers = new Set(
+    [...served.modules.values()]
+      .flatMap(module => [...module.controllers.values()])
+      .flatMap(({ metatype }) => metatype ?? []),
+  );
+  return [...controllers].flatMap(controller => undecidedOf(controller, served));
+}
+
+function undecidedOf(controller: Controller, served: Served): NamedRoute[] {
+  return [...handlerNames(controller.prototype)].flatMap(name => {
     const handler = handlerOf(controller, name);
-    if (handler === undefined || !mayChangeSomething(handler)) continue;
+    if (handler === undefined || !mayChangeSomething(handler)) return [];
     const isDecided =
       overridesOf(handler) !== undefined || Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-    if (!isDecided) routes.set(`${controller.name}.${name}`, routeName(controller, handler, name, served));
-  }
+    if (isDecided) return [];
+    return [{ route: routeName(controller, handler, name, served), handler: `${controller.name}.${name}` }];
+  });
 }
 
 /** `@All()` serves unsafe methods among others. */

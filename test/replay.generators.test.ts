@@ -1,0 +1,185 @@
+import {
+  ConflictException,
+  Controller,
+  Post,
+  ServiceUnavailableException,
+  UseInterceptors,
+} from '@nestjs/common';
+import { map, mergeMap } from 'rxjs';
+import { IdempotencyService, type FinishedRun } from '../src';
+import { Gate } from './fixtures/gate';
+import { describePlatforms, marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
+import { expectReplay, newKey } from './support/apps.replay';
+import { headerOf, type WireAnswer } from './support/wire';
+
+/* Handlers that are async generators, whose bodies run while NestJS 12 reads and sends them. */
+
+let gate = new Gate();
+let isOpen = false;
+const told: FinishedRun[] = [];
+const settle = (run: FinishedRun) => {
+  told.push(run);
+  return run.default;
+};
+
+function generators(path: string, mark: Mark) {
+  @Controller(path)
+  class Generators {
+    constructor(private readonly service: IdempotencyService) {}
+
+    @Post('values') @mark() async *values() {
+      yield { paid: 1 };
+      await new Promise(setImmediate);
+      yield { paid: 2 };
+    }
+    @Post('nothing') @mark() async *nothing() {
+      await new Promise(setImmediate);
+    }
+    @Post('refused') @mark() async *refused() {
+      await new Promise(setImmediate);
+      if (!isOpen) throw new ConflictException('no');
+      yield 1;
+    }
+    @Post('closed') @mark({ settle }) async *closed() {
+      await new Promise(setImmediate);
+      if (!isOpen) throw new ServiceUnavailableException();
+      yield 'open';
+    }
+    @Post('kept') @mark({ settle: 'keep-errors' }) async *kept() {
+      await new Promise(setImmediate);
+      if (!isOpen) throw new ServiceUnavailableException();
+      yield 'open';
+    }
+    @Post('waits') @mark() async *waits() {
+      yield await this.service.run({ operation: 'pay', key: 'one' }, () => 'paid');
+    }
+    @Post('slow') @mark() async *slow() {
+      await gate.pass();
+      yield 1;
+      yield 2;
+    }
+    @Post('unread')
+    @UseInterceptors({ intercept: (_context, next) => next.handle().pipe(map(() => 'instead')) })
+    @mark()
+    async *unread() {
+      yield await Promise.resolve(1);
+    }
+    @Post('interceptor')
+    @UseInterceptors({
+      intercept: (_context, next) => next.handle().pipe(mergeMap(() => InProgress.run())),
+    })
+    @mark()
+    interceptor() {
+      return 1;
+    }
+  }
+  return Generators;
+}
+
+/** A `run()` that somebody else has under way. */
+const InProgress = { run: (): Promise<unknown> => Promise.reject(new Error('not set')) };
+
+describePlatforms(kit => {
+  let app: TestApp;
+  let service: IdempotencyService;
+
+  beforeAll(async () => {
+    app = await startApp({
+      platform: kit.platform,
+      storage: kit.storage(),
+      controllers: [generators('marked', marked), generators('plain', unmarked)],
+    });
+    service = app.nest.get(IdempotencyService);
+  });
+  afterAll(() => app.close());
+  beforeEach(() => {
+    gate = new Gate();
+    isOpen = false;
+    told.length = 0;
+  });
+
+  const statusOf = ({ statusLine }: WireAnswer) => Number(statusLine.split(' ')[1]);
+  const isReplay = (answer: WireAnswer) => headerOf(answer, 'idempotent-replayed') === 'true';
+
+  it.each(['values', 'nothing', 'refused'])('%s: replayed as it was sent', async route => {
+    await expectReplay(app, route);
+  });
+
+  it('throws 503 before it yields: its key is free, and `settle` is told so', async () => {
+    const key = newKey();
+    const first = await app.post('/marked/closed', key);
+    isOpen = true;
+    const second = await app.post('/marked/closed', key);
+
+    expect([first, second].map(statusOf)).toEqual([503, 201]);
+    expect(isReplay(second)).toBe(false);
+    expect(told[0]).toEqual({ status: 503, handler: 'threw', default: 'release' });
+  });
+
+  it("throws 503 with `settle: 'keep-errors'`: kept", async () => {
+    const key = newKey();
+    await app.post('/marked/kept', key);
+    isOpen = true;
+    const second = await app.post('/marked/kept', key);
+
+    expect([statusOf(second), isReplay(second)]).toEqual([503, true]);
+  });
+
+  it("throws one of the library's own errors: never kept", async () => {
+    const key = newKey();
+    const job = service.run({ operation: 'pay', key: 'one' }, async () => {
+      await gate.pass();
+      return 'paid';
+    });
+    await gate.reached();
+    const first = await app.post('/marked/waits', key);
+    gate.open();
+    await job;
+    const second = await app.post('/marked/waits', key);
+
+    expect([first, second].map(statusOf)).toEqual([409, 201]);
+    await service.delete({ operation: 'pay', key: 'one' });
+  });
+
+  it('is at work when its client goes: its key is in progress until it is over, and then held', async () => {
+    const key = newKey();
+    const wire = await app.connect();
+    wire.send({ path: '/marked/slow', headers: { 'Idempotency-Key': key } });
+    await gate.reached();
+    await wire.abort();
+    const early = await app.post('/marked/slow', key);
+    gate.open();
+    await app.settled();
+    const late = await app.post('/marked/slow', key);
+
+    expect(early.body.toString()).toContain('"code":"in-progress"');
+    expect(late.body.toString()).toMatch(/"code":"outcome-(unknown|not-stored)"/);
+    expect(app.runs('/marked/slow')).toBe(1);
+  });
+
+  it('is read by nobody, for an interceptor answers in its place: held', async () => {
+    const key = newKey();
+    const first = await app.post('/marked/unread', key);
+    await app.settled();
+
+    expect(first.body.toString()).toBe('instead');
+    expect((await app.post('/marked/unread', key)).body.toString()).toContain('"code":"outcome-unknown"');
+  });
+
+  it("An interceptor within throws one of the library's own errors after the handler returned: held, never kept", async () => {
+    const work = new Gate();
+    const request = { operation: 'note', key: 'one' };
+    const job = service.run(request, () => work.pass());
+    await work.reached();
+    InProgress.run = () => service.run(request, () => work.pass());
+    const key = newKey();
+    const first = await app.post('/marked/interceptor', key);
+    work.open();
+    await job;
+    const second = await app.post('/marked/interceptor', key);
+
+    expect(first.body.toString()).toContain('"code":"in-progress"');
+    expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
+    await service.delete(request);
+  });
+});
