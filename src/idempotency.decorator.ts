@@ -5,7 +5,7 @@ import type { IdempotencyRouteOptions } from './idempotency.options';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
 import { isHttpHandler, isUnsafe, type Controller, type Handler } from './routes/discovery';
 import { IDEMPOTENT_CLASS_METADATA, IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './routes/metadata';
-import { withoutHttpOptions } from './routes/route-checks';
+import { withoutHttpOptions } from './routes/value-checks';
 
 /**
  * Protects a handler: a request that is repeated with the same key does its work once and gets the first answer again.

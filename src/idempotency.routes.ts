@@ -24,13 +24,11 @@ import { documentRoute } from './routes/openapi';
 import { hostOf, madeClasses, protectorOf, wrappersOf, type NestModule } from './routes/reach';
 import {
   refuseBothMarks,
-  refuseMade,
   refuseServerSentEvents,
   refuseToRely,
   isReplaced,
   refuseUnmarked,
   replacedByInstances,
-  requireValueLevel,
   warningOfUnbound,
   warningsFor,
 } from './routes/route-checks';
@@ -38,16 +36,20 @@ import {
   refuseSharedEvents,
   refuseSharedRoutes,
   routeName,
+  servesManyPatterns,
   type NamedHandler,
   type Served,
 } from './routes/route-names';
 import { trackHandler } from './routes/tracking';
+import { refuseMade, refuseOuterSerializer, requireValueLevel } from './routes/value-checks';
 
 /** A marked handler, with all that can be known of it before the first request. */
 export interface Route {
   /** `POST /v1/payments`; the same after a rename of the class, so that webhook keys survive it. */
   readonly name: string;
   readonly settings: RouteSettings;
+  /** Whether messages of several patterns reach it: each pattern has keys of its own. */
+  readonly servesManyPatterns: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly isWrapped: boolean;
   /** Whether later interceptors of the handler stand within ours. */
@@ -155,7 +157,9 @@ export class IdempotencyRoutes implements OnModuleInit {
     const { config } = this;
     const replaced = replacedByInstances(this.marked, this.served.modules);
     refuseUnmarked(replaced);
-    for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
+    const [ofHttp, ofValues] = split(this.marked, ({ handler }) => isHttpHandler(handler));
+    for (const marked of ofValues) refuseOuterSerializer(marked, config);
+    for (const marked of ofHttp) {
       const route = this.find(marked.controller, marked.handler);
       const bound = {
         ...marked,
@@ -226,6 +230,7 @@ export class IdempotencyRoutes implements OnModuleInit {
     const route: Route = Object.freeze({
       name: at,
       settings,
+      servesManyPatterns: servesManyPatterns(handler),
       isWrapped: isWrapped(controller, handler),
       isAround: laterInterceptors(handler).length > 0,
       passesThrough: passesThrough(controller, name),

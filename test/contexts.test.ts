@@ -1,4 +1,13 @@
-import { Controller, Injectable, Module, Post, type Provider, type Type } from '@nestjs/common';
+import {
+  ClassSerializerInterceptor,
+  Controller,
+  Injectable,
+  Module,
+  Post,
+  UseInterceptors,
+  type Provider,
+  type Type,
+} from '@nestjs/common';
 import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core';
 import {
   Args,
@@ -35,6 +44,7 @@ import {
   IdempotencyLease,
   IdempotencyModule,
   type IdempotencyEvent,
+  type IdempotencyModuleOptions,
   type IdempotencyRouteOptions,
   type Lease,
 } from '../src';
@@ -420,7 +430,7 @@ describe('what cannot be protected fails at start-up', () => {
   async function start(
     provider: Provider,
     as: 'controller' | 'provider',
-    options: IdempotencyRouteOptions = {},
+    options: IdempotencyModuleOptions = {},
   ) {
     @Module({
       imports: [IdempotencyModule.forRoot({ scope: false, ...options })],
@@ -555,6 +565,78 @@ describe('what cannot be protected fails at start-up', () => {
     await expect(start(Payments, as)).rejects.toThrow(
       'Payments.pay was marked with `@Idempotent()`, but another decorator has replaced the method without its metadata',
     );
+  });
+
+  class OwnSerializer extends ClassSerializerInterceptor {}
+  const serves: [string, 'controller' | 'provider', MethodDecorator][] = [
+    ['a message handler', 'controller', MessagePattern('x')],
+    ['a mutation', 'provider', Mutation(() => Int)],
+  ];
+  describe.each(serves)('%s within a serializer', (_what, as, served) => {
+    const hides = 'Serialized.pay: a ClassSerializerInterceptor stands around `@Idempotent()`';
+
+    it('of its class', async () => {
+      @Resolver()
+      @Controller()
+      @UseInterceptors(OwnSerializer)
+      class Serialized {
+        @served
+        @Idempotent({ key: () => 'k' })
+        pay() {
+          return 1;
+        }
+      }
+      await expect(start(Serialized, as)).rejects.toThrow(hides);
+      await expect(start(Serialized, as, { enabled: false })).resolves.toBeUndefined();
+    });
+
+    it('that is bound below the mark', async () => {
+      @Resolver()
+      @Controller()
+      class Serialized {
+        @served
+        @Idempotent({ key: () => 'k' })
+        @UseInterceptors(ClassSerializerInterceptor)
+        pay() {
+          return 1;
+        }
+      }
+      await expect(start(Serialized, as)).rejects.toThrow(hides);
+    });
+
+    it('but not one that has another within', async () => {
+      @Resolver()
+      @Controller()
+      @UseInterceptors(ClassSerializerInterceptor)
+      class Serialized {
+        @served
+        @UseInterceptors(ClassSerializerInterceptor)
+        @Idempotent({ key: () => 'k' })
+        pay() {
+          return 1;
+        }
+      }
+      await expect(start(Serialized, as)).resolves.toBeUndefined();
+    });
+  });
+
+  it('a mutation within a serializer of the whole application', async () => {
+    @Resolver()
+    class Serialized {
+      @Mutation(() => Int)
+      @Idempotent({ key: () => 'k' })
+      pay() {
+        return 1;
+      }
+    }
+    @Module({
+      imports: [IdempotencyModule.forRoot({ scope: false })],
+      providers: [Serialized, { provide: APP_INTERCEPTOR, useClass: ClassSerializerInterceptor }],
+    })
+    class AppModule {}
+    const app = await NestFactory.create(AppModule, { logger: false, abortOnError: false });
+    await expect(app.init()).rejects.toThrow('Serialized.pay: a ClassSerializerInterceptor stands around');
+    await app.close();
   });
 
   const key = (message: Order) => message.id;

@@ -1,9 +1,17 @@
-import { Controller, Module, UseInterceptors, type CallHandler, type NestInterceptor } from '@nestjs/common';
+import {
+  ClassSerializerInterceptor,
+  Controller,
+  Module,
+  UseInterceptors,
+  type CallHandler,
+  type NestInterceptor,
+} from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { GraphQLModule, Int, Mutation, Query, Resolver } from '@nestjs/graphql';
 import { MercuriusDriver, type MercuriusDriverConfig } from '@nestjs/mercurius';
 import { MessagePattern, Payload } from '@nestjs/microservices';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
+import { Exclude, Transform } from 'class-transformer';
 import {
   concat,
   from,
@@ -121,6 +129,33 @@ function piped(...operators: readonly OperatorFunction<unknown, unknown>[]): Nes
       operators.reduce<Observable<unknown>>((stream, operator) => stream.pipe(operator), next.handle()),
   };
 }
+
+class Card {
+  id = 1;
+  @Exclude() secret = 'secret';
+  @Transform(() => '…1111') number = '4111111111111111';
+}
+
+it('A serializer within hides for repetitions what it hides at first, and from the storage', async () => {
+  @Controller()
+  class Consumer {
+    @MessagePattern('pay')
+    @UseInterceptors(ClassSerializerInterceptor)
+    @Idempotent({ key: () => 'a' })
+    pay() {
+      return new Card();
+    }
+  }
+  const app = await startConsumer(Consumer);
+  const hidden = { id: 1, number: '…1111' };
+  for (let repetitions = 0; repetitions < 2; repetitions++) {
+    expect(await app.call('pay', {}, {})).toEqual(hidden);
+  }
+  const record = await app.service.get({ route: 'message pay', key: 'a' });
+  if (record?.state !== 'completed') throw new Error('It was not completed.');
+  expect(JSON.parse(Buffer.from(record.outcome.body).toString())).toEqual([hidden]);
+  await app.close();
+});
 
 describe.each([
   ['a message', startMessages],

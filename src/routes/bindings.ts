@@ -1,3 +1,4 @@
+import { ClassSerializerInterceptor } from '@nestjs/common';
 import type { ApplicationConfig } from '@nestjs/core';
 import type { Controller, Handler } from './discovery';
 import { INTERCEPTOR_METADATA, NEST_METADATA } from './metadata';
@@ -19,11 +20,17 @@ export function laterInterceptors(handler: Handler): unknown[] {
 
 /** Those that are bound globally, on the class or on the handler, and stand within ours: it acts at its outermost binding. */
 export function actingWithin(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
-  return withinOurs([
-    ...globalInterceptors(config),
-    ...interceptorsOf(controller),
-    ...interceptorsOf(handler),
-  ]);
+  return withinOurs(allInterceptors(config, controller, handler));
+}
+
+/** The same for those that stand around ours. */
+export function actingAround(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
+  const all = allInterceptors(config, controller, handler);
+  return all.slice(0, Math.max(all.findIndex(isOurs), 0));
+}
+
+function allInterceptors(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
+  return [...globalInterceptors(config), ...interceptorsOf(controller), ...interceptorsOf(handler)];
 }
 
 /** Whether the application binds ours for all handlers. */
@@ -54,6 +61,14 @@ export function isOverridden(injectables: ReadonlyMap<unknown, { readonly metaty
 
 export function isOurs(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
+}
+
+/** Whether it makes plain data of instances by the decorators of their class. */
+export function isSerializer(interceptor: unknown): boolean {
+  if (typeof interceptor !== 'function') return false;
+  return (
+    interceptor === ClassSerializerInterceptor || interceptor.prototype instanceof ClassSerializerInterceptor
+  );
 }
 
 /** Nest injects one of these into upload interceptors, whose classes `FileInterceptor()` and its like make under any name. */

@@ -52,6 +52,14 @@ export function isHttpHandler(handler: Handler): boolean {
   return Reflect.getMetadata(NEST_METADATA.method, handler) !== undefined;
 }
 
+export function isMessageHandler(handler: Handler): boolean {
+  return Reflect.hasMetadata(NEST_METADATA.pattern, handler);
+}
+
+export function isMutation(handler: Handler): boolean {
+  return Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
+}
+
 /** Of `PatternHandler`, which Nest keeps with each message handler. */
 const EVENT_HANDLER = 2;
 

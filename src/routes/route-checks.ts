@@ -1,12 +1,12 @@
 import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { injectsLease } from '../idempotency.lease';
-import type { IdempotencyRouteOptions } from '../idempotency.options';
-import type { RouteSettings } from '../idempotency.settings';
 import { actingWithin, interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './bindings';
 import {
   handlerOf,
   isHttpHandler,
+  isMessageHandler,
+  isMutation,
   isUnsafe,
   overridesOf,
   ownerOf,
@@ -160,79 +160,5 @@ export function refuseBothMarks(at: string, handler: Handler): void {
   if (!Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return;
   throw new IdempotencyConfigurationError(
     `${at} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
-  );
-}
-
-/** Nest serves mutations of what a factory has made, and gives them none of the interceptors and guards that their class names. */
-export function refuseMade(at: string, handler: Handler): void {
-  if (overridesOf(handler) === undefined || isHttpHandler(handler)) return;
-  if (!isMutation(handler)) throw unprotectable(at);
-  throw new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but its class is provided as a value or by a factory, for which Nest binds neither interceptors nor guards, so it would run unprotected. Provide the class itself, or by \`useClass\`.`,
-  );
-}
-
-function isMutation(handler: Handler): boolean {
-  return Reflect.getMetadata(NEST_METADATA.resolverType, handler) === 'Mutation';
-}
-
-function isMessageHandler(handler: Handler): boolean {
-  return Reflect.hasMetadata(NEST_METADATA.pattern, handler);
-}
-
-/** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
-export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
-  if (!isMutation(handler) && !isMessageHandler(handler)) throw unprotectable(at);
-  const [kind, source] = isMutation(handler) ? ['mutation', 'request'] : ['message', 'message'];
-  if (takesStream(handler)) throw streamOfRequests(at);
-  const httpOption = httpOptionOf(overridesOf(handler));
-  if (httpOption !== undefined) throw withoutHttp(at, httpOption, kind);
-  if (key !== undefined) return;
-  throw new IdempotencyConfigurationError(
-    `${at}: expected \`key\` to be a function of the ${source}, because it has no header of its own, got nothing. Set it in \`@Idempotent({ key })\`.`,
-  );
-}
-
-/** Nest puts the kind of a gRPC method into its pattern. */
-function takesStream(handler: Handler): boolean {
-  const patterns: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
-  return [patterns]
-    .flat()
-    .some(pattern => STREAMS_OF_REQUESTS.has((pattern as { streaming?: unknown } | undefined)?.streaming));
-}
-
-const STREAMS_OF_REQUESTS: ReadonlySet<unknown> = new Set(['rx_stream', 'pt_stream']);
-
-function streamOfRequests(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} takes a stream of requests, of which there is no one to compare, so it cannot be protected. Remove \`@Idempotent()\` there, and call IdempotencyService.run() for what must not be done twice.`,
-  );
-}
-
-/** Route options that speak of requests and responses. So does `fingerprint: 'raw'`. */
-const HTTP_OPTIONS = ['complete', 'replayHeaders'] as const;
-
-function httpOptionOf(overrides: IdempotencyRouteOptions = {}): string | undefined {
-  if (overrides.fingerprint === 'raw') return "fingerprint: 'raw'";
-  return HTTP_OPTIONS.find(option => overrides[option] !== undefined);
-}
-
-/** Of the options of a class, those that mean something for its messages and mutations too. */
-export function withoutHttpOptions(overrides: IdempotencyRouteOptions): IdempotencyRouteOptions {
-  const others = { ...overrides };
-  for (const option of HTTP_OPTIONS) delete others[option];
-  if (others.fingerprint === 'raw') delete others.fingerprint;
-  return others;
-}
-
-function withoutHttp(at: string, option: string, kind: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at}: expected options that mean something for a ${kind}, got \`${option}\`, which is about HTTP requests and responses. Remove it from its \`@Idempotent({ … })\`.`,
-  );
-}
-
-function unprotectable(at: string): IdempotencyConfigurationError {
-  return new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but is neither an HTTP handler nor a message handler nor a GraphQL mutation. Gateways and other methods cannot be protected by it: call IdempotencyService.run() there.`,
   );
 }

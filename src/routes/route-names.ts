@@ -36,6 +36,15 @@ export function routeName(controller: Controller, handler: Handler, name: string
   return `${method} /${path.filter(part => part !== '').join('/')}`;
 }
 
+/** Whether messages of several patterns reach a handler: it names more than one, or a wildcard. */
+export function servesManyPatterns(handler: Handler): boolean {
+  const patterns: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
+  const [first, ...others] = [patterns].flat();
+  if (others.length > 0 || first instanceof RegExp) return true;
+  // Wildcards of NATS (`*`, `>`), RabbitMQ (`*`, `#`), MQTT (`+`, `#`) and Redis (`*`).
+  return typeof first === 'string' && /[*#+>]/.test(first);
+}
+
 /** A marked handler with a `key` function, whose records are kept under its name. */
 export interface NamedHandler extends MarkedHandler {
   readonly routeName: string;

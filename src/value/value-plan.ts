@@ -16,6 +16,13 @@ interface Call {
   readonly source: 'the message' | 'the request';
 }
 
+/** What a plan needs of a marked handler. */
+interface ValueRoute {
+  readonly name: string;
+  readonly settings: RouteSettings;
+  readonly servesManyPatterns: boolean;
+}
+
 /** Makes plans of RPC messages and GraphQL mutations, whose keys come from the route's `key` function. */
 export class ValuePlanner {
   constructor(private readonly settings: Pick<ModuleSettings, 'namespace' | 'secret'>) {}
@@ -25,10 +32,7 @@ export class ValuePlanner {
    *
    * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
    */
-  async plan(
-    context: ExecutionContext,
-    route: { readonly name: string; readonly settings: RouteSettings },
-  ): Promise<RequestPlan | undefined> {
+  async plan(context: ExecutionContext, route: ValueRoute): Promise<RequestPlan | undefined> {
     const { settings } = route;
     const { request, payload, source } = callOf(context);
     const key = settings.key && (await keyFrom(settings.key, request, context, settings));
@@ -40,13 +44,35 @@ export class ValuePlanner {
     const { namespace, secret } = this.settings;
     const fingerprint = fingerprintValue(await comparable(settings, { request, payload }, context), secret);
     return {
-      recordKey: recordKeyOf({ namespace, source: `route:${route.name}`, scope, key }, secret),
+      recordKey: recordKeyOf(
+        { namespace, source: `route:${recordNameOf(route, context)}`, scope, key },
+        secret,
+      ),
       fingerprint,
       fingerprintLike: likeOwn(fingerprint),
       settings,
       route: route.name,
     };
   }
+}
+
+/** Under which keys of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
+function recordNameOf({ name, servesManyPatterns }: ValueRoute, context: ExecutionContext): string {
+  const pattern = servesManyPatterns ? patternOf(context) : undefined;
+  return pattern === undefined || name === `message ${pattern}` ? name : `${name} ${pattern}`;
+}
+
+/** How the contexts of Nest's transports name what a message was sent to, without wildcards. */
+const PATTERN_METHODS = ['getPattern', 'getTopic', 'getSubject', 'getChannel'] as const;
+
+function patternOf(context: ExecutionContext): string | undefined {
+  const call = context.switchToRpc().getContext<Partial<Record<string, unknown>> | undefined>();
+  for (const name of PATTERN_METHODS) {
+    const method = call?.[name];
+    const pattern: unknown = typeof method === 'function' ? method.call(call) : undefined;
+    if (typeof pattern === 'string') return pattern;
+  }
+  return undefined;
 }
 
 async function comparable(

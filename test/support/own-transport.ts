@@ -4,6 +4,7 @@ import { Server, type CustomTransportStrategy, type MessageHandler } from '@nest
 import { lastValueFrom, throwError, type Observable } from 'rxjs';
 import {
   IdempotencyModule,
+  IdempotencyService,
   MemoryStorage,
   type IdempotencyModuleOptions,
   type IdempotencyStorage,
@@ -61,5 +62,6 @@ export async function startConsumer(
   });
   app.useGlobalFilters(new PassOn());
   await app.listen();
-  return { close: () => app.close(), call: strategy.call.bind(strategy) };
+  const service = app.get(IdempotencyService);
+  return { close: () => app.close(), call: strategy.call.bind(strategy), service };
 }
