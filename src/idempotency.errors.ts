@@ -281,7 +281,7 @@ export class RecordUnsupportedError extends IdempotencyError {
   }
 }
 
-/** 503: the server closes and waits for nobody. */
+/** 503: the server closes, waits for nobody, and begins no message that somebody waits for. */
 export class ShuttingDownError extends IdempotencyError {
   constructor() {
     super({
@@ -289,7 +289,7 @@ export class ShuttingDownError extends IdempotencyError {
       code: 'shutting-down',
       status: 503,
       title: 'The server is shutting down',
-      detail: `The first request with this key has not finished. ${sendAgain(1)}`,
+      detail: `The request did not run here, and the server no longer waits for another one with its key. ${sendAgain(1)}`,
       retryAfterSeconds: 1,
     });
   }

@@ -63,9 +63,14 @@ export class IdempotencyEvents {
     if (this.listener) tell(this.listener, event);
   }
 
+  /** Tells the log of an event that was emitted already. */
+  logOnly(event: IdempotencyEvent): void {
+    if (this.log) tell(this.log, event);
+  }
+
   /** An event that an operator has to know of: the storage or a function of the options failed, or a lease was lost. */
   alarm(event: IdempotencyEvent): void {
-    if (this.log) tell(this.log, event);
+    this.logOnly(event);
     this.emit(event);
   }
 }

@@ -17,6 +17,7 @@ import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
+import { isEventHandler } from './routes/discovery';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
 import { runUnderWay } from './value/value-calls';
 import { ValuePlanner } from './value/value-plan';
@@ -43,7 +44,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       : undefined;
     if (route === undefined) return next.handle();
     if (context.getType() !== 'http') {
-      return this.protectValue(route, context, next).catch(error => this.rethrow(error));
+      return this.protectValue(route, context, next).catch(error => this.refuseValue(route, context, error));
     }
     const exchange = new HttpExchange(this.parts, route, context, next);
     const mark = markOf(exchange.request);
@@ -92,8 +93,14 @@ export class IdempotencyInterceptor implements NestInterceptor {
     }
   }
 
-  private rethrow(error: unknown): never {
-    throw error instanceof IdempotencyError ? error.inFormat(this.settings.errorFormat) : error;
+  private refuseValue(route: Route, context: ExecutionContext, error: unknown): never {
+    if (!(error instanceof IdempotencyError)) throw error;
+    const { code } = error;
+    // Nest logs no such error, and of an event nobody gets it.
+    if (LOST_EVENT.has(code) && isEventHandler(context.getHandler())) {
+      this.engine.events.logOnly({ name: 'conflict', route: route.name, code });
+    }
+    throw error.inFormat(this.settings.errorFormat);
   }
 
   private reportSkipped({ name: route }: Route): void {
@@ -109,6 +116,16 @@ export class IdempotencyInterceptor implements NestInterceptor {
     else this.engine.events.emit(event);
   }
 }
+
+/** Refusals after which an event is not handled at all: of one that is in progress, the first delivery is. */
+const LOST_EVENT: ReadonlySet<string> = new Set([
+  'key-missing',
+  'key-invalid',
+  'key-reused',
+  'body-unreadable',
+  'outcome-unknown',
+  'outcome-not-stored',
+]);
 
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',

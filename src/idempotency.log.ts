@@ -30,6 +30,7 @@ export class AlarmLog {
     kind.lastLoggedAt = time;
     kind.unlogged = 0;
     if (event.name === 'lease-lost') this.logger.warn(lossText(event) + more);
+    else if (event.error === undefined) this.logger.warn(refusalText(event) + more);
     else this.logger.error(failureText(event) + more);
   };
 
@@ -48,6 +49,10 @@ function failureText({ name, code, route, operation, error }: IdempotencyEvent):
     return `A function of the options failed for ${route} (${code ?? name}): ${reasonOf(error)}`;
   }
   return `The storage failed at \`${operation}\` for ${route}: ${reasonOf(error)}`;
+}
+
+function refusalText({ code, route }: IdempotencyEvent): string {
+  return `An event for ${route} was refused (\`${code}\`), so its handler did not run, and nobody waits for an answer`;
 }
 
 function lossText({ route, code, recordKey }: IdempotencyEvent): string {

@@ -1,12 +1,13 @@
 import {
   Controller,
   Injectable,
+  Logger,
   UseInterceptors,
   type CallHandler,
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { MessagePattern, Payload } from '@nestjs/microservices';
+import { EventPattern, MessagePattern, Payload } from '@nestjs/microservices';
 import { timeout, type Observable } from 'rxjs';
 import { Idempotent, IdempotencyLease, MemoryStorage, type Lease } from '../src';
 import { FaultyStorage } from '../src/testing';
@@ -140,4 +141,72 @@ it('A handler that fails after its caller has gone leaves the process alive, and
   gate.open();
   while (memory.size > 0) await new Promise(setImmediate);
   await app.close();
+});
+
+describe('An event that is refused', () => {
+  const lines: string[] = [];
+  let warn: jest.SpiedFunction<Logger['warn']>;
+  beforeEach(() => {
+    lines.length = 0;
+    warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(text => void lines.push(String(text)));
+  });
+  afterEach(() => warn.mockRestore());
+
+  it('for good is told of in the log, once for each code in a while, for nobody waits for its answer', async () => {
+    @Controller()
+    class Consumer {
+      @EventPattern('paid')
+      @Idempotent({ ...byId, settle: 'hold-errors' })
+      paid({ fails }: { fails?: boolean }): void {
+        if (fails) throw new Error('no');
+      }
+      @MessagePattern('ask')
+      @Idempotent(byId)
+      ask(): void {}
+    }
+    const app = await startConsumer(Consumer);
+    const send = (pattern: string, data: object) => app.call(pattern, data, {}).catch(() => undefined);
+    await send('paid', { id: 'a' });
+    await send('paid', { id: 'a' });
+    await send('paid', { id: 'b', fails: true });
+    for (const pattern of ['paid', 'ask']) {
+      for (const data of [
+        {},
+        { id: '' },
+        { id: 'a', other: 1 },
+        { id: 'a', other: 2 },
+        { id: 'b', fails: true },
+      ]) {
+        await send(pattern, data);
+      }
+    }
+    await app.close();
+
+    expect(lines).toEqual(
+      ['key-missing', 'key-invalid', 'key-reused', 'outcome-unknown'].map(code =>
+        expect.stringContaining(`An event for message paid was refused (\`${code}\`)`),
+      ),
+    );
+  });
+
+  it('because the first delivery is at work, is not', async () => {
+    const gate = new Gate();
+    @Controller()
+    class Consumer {
+      @EventPattern('paid')
+      @Idempotent(byId)
+      paid(_event: unknown): Promise<void> {
+        return gate.pass();
+      }
+    }
+    const app = await startConsumer(Consumer);
+    const first = app.call('paid', { id: 'a' }, {});
+    await gate.reached();
+    await expect(app.call('paid', { id: 'a' }, {})).rejects.toMatchObject({ code: 'in-progress' });
+    gate.open();
+    await first;
+    await app.close();
+
+    expect(lines).toEqual([]);
+  });
 });
