@@ -16,8 +16,13 @@ export function sealingKeys(encryption: IdempotencyModuleOptions['encryption']):
     const got = new expected.Shown(sizeOf(encryption));
     throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
   }
-  expected.knownOptions(encryption, ['keys', 'acceptUnsealed'], 'encryption');
+  expected.knownOptions(encryption, ['keys', 'acceptUnsealed', 'seal'], 'encryption');
   expected.boolean('encryption.acceptUnsealed', encryption.acceptUnsealed);
+  expected.boolean('encryption.seal', encryption.seal);
+  if (encryption.seal === false && encryption.acceptUnsealed === false) {
+    const both = new expected.Shown('`acceptUnsealed: false` beside it');
+    throw expected.failure('encryption.seal', 'true where records in clear are refused', both);
+  }
   if (!Array.isArray(encryption.keys) || encryption.keys.length === 0) {
     const got = new expected.Shown(sizeOf(encryption.keys));
     throw expected.failure('encryption.keys', 'an array of at least one key', got);

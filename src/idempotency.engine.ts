@@ -60,11 +60,11 @@ export class IdempotencyEngine implements EngineParts {
     readonly events: IdempotencyEvents,
     settings: Pick<
       ModuleSettings,
-      'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed'
+      'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed' | 'seals'
     >,
   ) {
     this.calls = new StorageCalls(settings.storageTimeoutMs);
-    this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed);
+    this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed, settings.seals);
     this.waiting = new WaitingRoom(storage, settings.storageTimeoutMs);
     this.unstored = new Unstored(settings.storageTimeoutMs);
     this.shutdown = new Shutdown(this, settings.shutdownTimeoutMs);

@@ -73,6 +73,11 @@ export interface EncryptionOptions {
    * passed since: then whoever can write to the storage cannot slip in an answer of their own. @default true
    */
   readonly acceptUnsealed?: boolean | undefined;
+  /**
+   * `false`: the keys only open, and outcomes are stored in clear. For the deployment before the first one that seals, and before the
+   * last one that does not: instances without the keys cannot answer from what is sealed. @default true
+   */
+  readonly seal?: boolean | undefined;
 }
 
 /** Options of `IdempotencyModule.forRoot()`. Every route option can be given here as the default of all routes. */

@@ -51,6 +51,8 @@ export interface ModuleSettings {
   readonly sealingKeys: readonly SealingKey[];
   /** Whether records that nobody sealed are answered from. */
   readonly acceptUnsealed: boolean;
+  /** Whether the first key seals, or keys only open. */
+  readonly seals: boolean;
   readonly onEvent: IdempotencyListener | undefined;
   readonly enabled: boolean;
   /** Defaults of every route. */
@@ -117,6 +119,7 @@ export function resolveModuleSettings(options: IdempotencyFactoryOptions): Modul
     secret: options.secret === undefined ? undefined : createSecretKey(Buffer.from(options.secret)),
     sealingKeys: sealingKeys(options.encryption),
     acceptUnsealed: options.encryption?.acceptUnsealed ?? true,
+    seals: options.encryption?.seal ?? true,
     onEvent: options.onEvent,
     enabled: given.enabled,
     route: Object.freeze(pick(options)),

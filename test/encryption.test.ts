@@ -261,6 +261,24 @@ describeApps(kit => {
     });
   });
 
+  it('is switched on and off while instances with other options answer: each replays what the others stored', async () => {
+    const storage = kit.storage();
+    const clear: IdempotencyModuleOptions = {};
+    const opens: IdempotencyModuleOptions = { encryption: { keys: [one], seal: false } };
+    const rolling = [
+      { first: clear, second: opens },
+      { first: opens, second: clear },
+      { first: opens, second: sealed },
+      { first: sealed, second: opens },
+    ];
+    for (const [index, { first, second }] of rolling.entries()) {
+      await withApp(platform, storage, first, app => app.post('/charges', `k${index}`));
+      await withApp(platform, storage, second, async app => {
+        expect(isReplay(await app.post('/charges', `k${index}`))).toBe(true);
+      });
+    }
+  });
+
   it('seals what run() gives', async () => {
     const storage = kit.storage();
     await withApp(platform, storage, sealed, async app => {
@@ -389,6 +407,8 @@ describe('a wrong encryption option', () => {
     ['a key without an id', { keys: [{ key: leak }] }],
     ['one id twice', { keys: [one, one] }],
     ['acceptUnsealed as a text', { keys: [one], acceptUnsealed: 'no' }],
+    ['seal as a text', { keys: [one], seal: 'no' }],
+    ['that refuses what it stores', { keys: [one], seal: false, acceptUnsealed: false }],
   ];
 
   it.each(wrong)('stops the start and shows no key: %s', (_name, encryption) => {
