@@ -11,6 +11,8 @@ import {
   handlerOf,
   handlerNames,
   isHttpHandler,
+  isMessageHandler,
+  isMutation,
   isUnsafe,
   overridesOf,
   parametersOf,
@@ -205,10 +207,8 @@ export class IdempotencyRoutes implements OnModuleInit {
       if (route === undefined) continue;
       this.marked.push({ controller, handler, name });
       if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
-      else {
-        requireValueLevel(at, handler, route.settings);
-        watchHandler(handler);
-      }
+      else requireValueLevel(at, handler, route.settings);
+      if (isMessageHandler(handler) || isMutation(handler)) watchHandler(handler);
     }
   }
 
