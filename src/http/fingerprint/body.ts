@@ -18,7 +18,7 @@ const NO_BODY = '-';
  */
 export function bodyPart(request: RequestView): MaybePromise<string> {
   if (!isEmpty(request.body)) return parsedPart(request, false);
-  return whetherContent(request, has => (has ? parsedPart(request, true) : NO_BODY));
+  return after(hasContent(request), has => (has ? parsedPart(request, true) : NO_BODY));
 }
 
 function parsedPart(request: RequestView, wasEmpty: boolean): MaybePromise<string> {
@@ -31,7 +31,7 @@ function parsedPart(request: RequestView, wasEmpty: boolean): MaybePromise<strin
   if (body === undefined || isStream(body) || (wasEmpty && isUnparsedObject(request))) {
     throw notParsed(contentType);
   }
-  return `j${jsonText(request)}`;
+  return `j${exactJsonText(request) ?? canonicalJson(body)}`;
 }
 
 /**
@@ -44,7 +44,7 @@ export function bytesPart(request: RequestView): MaybePromise<string> {
   if (types.isUint8Array(bytes)) {
     return bytes.length === 0 ? NO_BODY : `b${digestOf(bytes)}${foreignCharset(request)}`;
   }
-  return whetherContent(request, has => {
+  return after(hasContent(request), has => {
     if (!has) return NO_BODY;
     throw new BodyUnreadableError(
       `The bytes of the ${nameOf(request.contentType)} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
@@ -52,18 +52,13 @@ export function bytesPart(request: RequestView): MaybePromise<string> {
   });
 }
 
-/** Tells whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
-function whetherContent(
-  request: RequestView,
-  then: (hasContent: boolean) => MaybePromise<string>,
-): MaybePromise<string> {
-  const { headers, node } = request;
-  if (headers['transfer-encoding'] !== undefined) return then(true);
-  if (headers['content-length'] !== undefined) return then(Number(headers['content-length']) > 0);
+/** Whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
+function hasContent({ headers, node }: RequestView): MaybePromise<boolean> {
+  if (headers['transfer-encoding'] !== undefined) return true;
+  if (headers['content-length'] !== undefined) return Number(headers['content-length']) > 0;
   // HTTP/2 needs neither header: content may follow unless the headers end the stream.
-  if ((node.httpVersionMajor ?? 1) < 2 || node.stream?.endAfterHeaders !== false) return then(false);
-  if (node.readableDidRead === true || node.once === undefined) return then(true);
-  return firstBytes(node).then(then);
+  if ((node.httpVersionMajor ?? 1) < 2 || node.stream?.endAfterHeaders !== false) return false;
+  return node.readableDidRead === true || node.once === undefined || firstBytes(node);
 }
 
 /** How long a request that nobody ends is waited for. */
@@ -118,13 +113,9 @@ function isJson(contentType: string): boolean {
   return contentType.endsWith('/json') || contentType.endsWith('+json');
 }
 
-function jsonText(request: RequestView): string {
-  const { body, rawBody } = request;
-  return exactJsonText(request, rawBody) ?? canonicalJson(body);
-}
-
 /** `undefined` where the parsed body tells everything. */
-function exactJsonText(request: RequestView, rawBody: unknown): string | undefined {
+function exactJsonText(request: RequestView): string | undefined {
+  const { rawBody } = request;
   if (!types.isUint8Array(rawBody) || !isJson(request.contentType)) return undefined;
   if (foreignCharset(request) !== '') return undefined;
   const bytes = bufferOf(rawBody);
