@@ -1,7 +1,7 @@
 import { digestOf, taggedPart } from '../digest';
 import type { DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
-import type { MaybePromise } from '../maybe-promise';
+import { after, type MaybePromise } from '../maybe-promise';
 import { bodyPart, bytesPart } from './fingerprint/body';
 import { canonicalJson } from './fingerprint/canonical';
 import { queryPart } from './fingerprint/query';
@@ -33,9 +33,7 @@ export function fingerprintRequest(
   const view = new RequestView(request);
   const head = headPart(view);
   const body = algorithm === 'c1' ? bodyPart(view) : bytesPart(view);
-  return typeof body === 'string'
-    ? fingerprintOf(algorithm, head + body, secret)
-    : body.then(part => fingerprintOf(algorithm, head + part, secret));
+  return after(body, part => fingerprintOf(algorithm, head + part, secret));
 }
 
 /**

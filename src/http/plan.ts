@@ -67,11 +67,10 @@ export class HttpPlanner {
     exchange: PlannedExchange,
     key: string,
   ): MaybePromise<RequestPlan> {
-    const fingerprint = this.fingerprint(exchange);
-    const recordKey = this.recordKeys.of(scope, key);
-    return typeof fingerprint === 'string'
-      ? new HttpPlan(this, exchange, recordKey, fingerprint)
-      : fingerprint.then(found => new HttpPlan(this, exchange, recordKey, found));
+    return after(this.fingerprint(exchange), fingerprint => {
+      const recordKey = this.recordKeys.of(scope, key);
+      return new HttpPlan(this, exchange, recordKey, fingerprint);
+    });
   }
 
   private keyOf({ request, context }: PlannedExchange): MaybePromise<string | undefined> {
