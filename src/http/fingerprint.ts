@@ -73,14 +73,12 @@ export function fingerprintTarget(request: FingerprintSource, secret?: DigestSec
 
 /** The algorithm of a fingerprint, or `undefined` where this build does not know it. */
 export function algorithmOf(fingerprint: string): FingerprintAlgorithm | undefined {
-  const id = fingerprint.slice(0, Math.max(fingerprint.indexOf(':'), 0));
-  return FINGERPRINT_ALGORITHMS.find(algorithm => algorithm === id);
+  return FINGERPRINT_ALGORITHMS.find(algorithm => fingerprint.startsWith(`${algorithm}:`));
 }
 
 /** `fingerprintLike` of a plan that knows one algorithm. The record key depends on the secret, so its records have the same. */
 export function likeOwn(fingerprint: string): (other: string) => string | undefined {
-  const algorithm = algorithmOf(fingerprint);
-  return other => (algorithmOf(other) === algorithm ? fingerprint : undefined);
+  return other => (algorithmOf(other) === algorithmOf(fingerprint) ? fingerprint : undefined);
 }
 
 function fingerprintOf(
