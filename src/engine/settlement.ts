@@ -63,15 +63,15 @@ export function isTransient(status: number): boolean {
 
 /** What becomes of a claim when handler and answer are over: the first row of the table in docs/how-it-works.md that fits. */
 export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption): Decision {
-  const { state } = handler;
+  const { state, effectBegan } = handler;
   const status = statusOf(ending);
   if (state === 'not-entered') return RELEASE;
-  if (ending.kind === 'event-stream') return handler.effectBegan ? hold(state, status) : RELEASE;
+  if (ending.kind === 'event-stream') return effectBegan ? hold(state, status) : RELEASE;
   // What it was answered with is not its own.
   if (state === 'abandoned') return hold(state, status);
-  const { settlement, failure } = settlementOf(status, { ...handler, state }, option);
+  const { settlement, failure } = settlementOf(status, { state, effectBegan }, option);
   let decision = hold(state, status);
-  if (settlement === 'release' && !handler.effectBegan) decision = RELEASE;
+  if (settlement === 'release' && !effectBegan) decision = RELEASE;
   if (settlement === 'keep' && ending.kind === 'outcome') {
     decision = { settle: 'keep', outcome: ending.outcome };
   }
@@ -80,7 +80,6 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
 
 /** What becomes of a claim whose answer was given by others while its handler ran on. */
 export function decideWithoutAnswer(handler: HandlerEnd, status: number, option: SettleOption): Decision {
-  if (handler.state === 'not-entered') return RELEASE;
   return handler.state === 'threw' && isTransient(status)
     ? decide({ kind: 'unreplayable', status }, handler, option)
     : hold(handler.state, status);
@@ -105,12 +104,12 @@ export const AGAIN_WITHIN: readonly Settlement[] = ['keep', 'release'];
  */
 export function mayRunAgain(
   status: number,
-  handler: HandlerEnd,
+  { state, effectBegan }: HandlerEnd,
   option: SettleOption,
   allowed: readonly Settlement[],
 ): boolean {
-  if (handler.state !== 'threw' || handler.effectBegan) return false;
-  return allowed.includes(settlementOf(status, { ...handler, state: 'threw' }, option).settlement);
+  if (state !== 'threw' || effectBegan) return false;
+  return allowed.includes(settlementOf(status, { state, effectBegan }, option).settlement);
 }
 
 interface FinishedHandler extends HandlerEnd {
