@@ -115,14 +115,11 @@ export class Claim implements Beating {
   /** Called by the heartbeat: extends the lease, or notices that it ended. */
   beat(time: number): void {
     this.noticeLapse(time);
-    const { leaseMs } = this.plan.settings;
     const nextMs = this.leaseFrom(time);
-    if (nextMs <= 0 || this.endsForGood) {
-      this.nextBeatAt = this.phase === 'owned' ? this.deadline : Infinity;
-      return;
-    }
-    this.nextBeatAt = this.phase === 'owned' ? this.deadline : time + leaseMs / 3;
-    if (!this.extending) void this.extend(nextMs);
+    const canExtend = nextMs > 0 && !this.endsForGood;
+    const later = canExtend ? time + this.plan.settings.leaseMs / 3 : Infinity;
+    this.nextBeatAt = this.phase === 'owned' ? this.deadline : later;
+    if (canExtend && !this.extending) void this.extend(nextMs);
   }
 
   /** No lease goes beyond `maxLease`. */
