@@ -73,9 +73,7 @@ export class OwnedRecord {
 
   /** Stores the completion. A row that got lost is claimed again first; `false`: another token has the key. */
   complete(completion: Completion): MaybePromise<boolean> {
-    const stored = this.tryComplete(completion);
-    if (stored === true) return true;
-    return after(stored, isStored => isStored || this.completeAgain(completion));
+    return after(this.tryComplete(completion), isStored => isStored || this.completeAgain(completion));
   }
 
   /** What others are told of the record once it is completed. */
