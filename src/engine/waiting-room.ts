@@ -28,7 +28,7 @@ export class WaitingRoom {
     private readonly storageTimeoutMs: number,
   ) {}
 
-  /** A seat, or `undefined` where the room is full. To be left with `leave()`. */
+  /** A seat, or `undefined` where the room is full. To be left with `leave()`, once. */
   enter(recordKey: string, fingerprint: string): Waiter | undefined {
     let group = this.groups.get(recordKey);
     if (this.size >= MAX_WAITERS || (group?.waiters.size ?? 0) >= MAX_WAITERS_PER_KEY) return undefined;
@@ -70,7 +70,7 @@ export class WaitingRoom {
   }
 
   remove(waiter: Waiter, group: Group): void {
-    if (!group.remove(waiter)) return;
+    group.remove(waiter);
     this.size--;
     if (group.waiters.size === 0) this.forget(group);
   }
@@ -123,14 +123,13 @@ class Group {
     this.representative ??= waiter;
   }
 
-  remove(waiter: Waiter): boolean {
-    if (!this.waiters.delete(waiter)) return false;
+  remove(waiter: Waiter): void {
+    this.waiters.delete(waiter);
     if (this.representative === waiter) {
       [this.representative] = this.waiters;
       this.representative?.wake('news');
     }
     if (this.waiters.size === 0) this.stopWatching();
-    return true;
   }
 
   /** Wakes the representative, whoever it is by then: a watch outlasts those that leave, so it is begun once for all. */
@@ -208,7 +207,6 @@ export class Waiter {
         const news = this.hear();
         return this.mayHaveChanged(news) ? this.ask() : news;
       }
-      if (this.isFirst) return this.ask();
       if (this.group.representative === this) this.group.watch(this.room);
       if ((await this.sleep()) === 'woken') return this.ask();
     }
