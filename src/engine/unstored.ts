@@ -22,6 +22,8 @@ interface PendingRelease {
   /** Whether the key stays locked without it: the claim was made, or would be held where it lapses. */
   readonly isNeeded: boolean;
   settled(released: boolean): void;
+  /** Nobody need know: its lease ends by itself. */
+  readonly dropped?: undefined;
 }
 
 /** A settlement that the storage could not take yet. */
@@ -44,7 +46,7 @@ export class Unstored {
   private readonly outcomes = new Set<Entry>();
   private readonly releases = new Set<Entry>();
   /** Outcomes by record key: they answer it. */
-  private readonly answers = new Map<string, Entry>();
+  private readonly answers = new Map<string, Entry & PendingCompletion>();
   private bytes = 0;
   private delayMs: number;
   private timer: NodeJS.Timeout | undefined;
@@ -71,21 +73,17 @@ export class Unstored {
 
   add(pending: Pending): void {
     const { record, action } = pending;
-    const isRelease = action === 'release';
-    const bytes = !isRelease && 'body' in action ? action.body.byteLength : 0;
     const entries = this.tableOf(action);
-    if (this.isClosed || entries.size >= MAX_ENTRIES) {
-      // The lease of a release ends by itself.
-      if (pending.action !== 'release') pending.dropped();
-      return;
-    }
+    if (this.isClosed || entries.size >= MAX_ENTRIES) return pending.dropped?.();
+    const bytes = typeof action === 'object' && 'body' in action ? action.body.byteLength : 0;
     // Only an outcome has bytes. Where it does not fit, its key is held: it must not run again.
     if (pending.action !== 'release' && this.bytes + bytes > MAX_BYTES) {
-      return this.add({ ...pending, action: { held: 'outcome-not-stored', status: pending.action.status } });
+      const held: Completion = { held: 'outcome-not-stored', status: pending.action.status };
+      return this.add({ ...pending, action: held });
     }
     const entry: Entry = { ...pending, bytes, expiresAt: now() + record.claim.ttlMs };
     entries.add(entry);
-    if (!isRelease) this.answers.set(record.recordKey, entry);
+    if (entry.action !== 'release') this.answers.set(record.recordKey, entry);
     this.bytes += bytes;
     this.isAway = true;
     this.arm();
@@ -97,7 +95,7 @@ export class Unstored {
    */
   get(recordKey: string): IdempotencyRecord | 'overtaken' | undefined {
     const entry = this.answers.get(recordKey);
-    if (entry === undefined || entry.action === 'release') return undefined;
+    if (entry === undefined) return undefined;
     const time = now();
     if (!entry.record.holdsOnLapse && entry.ownedUntil <= time) return 'overtaken';
     return entry.record.completedWith(entry.action, Math.max(0, entry.expiresAt - time));
@@ -204,7 +202,7 @@ export class Unstored {
   }
 
   private drop(entry: Entry): void {
-    if (this.remove(entry) && entry.action !== 'release') entry.dropped();
+    if (this.remove(entry)) entry.dropped?.();
   }
 
   /** `false`: it has gone already, for two may have tried it at once. */
