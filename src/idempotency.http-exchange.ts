@@ -39,9 +39,9 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   get mayAnswerItself(): boolean {
-    const { capture, passesThrough } = this.route;
+    const { answersItself, injectsResponse } = this.route.capture;
     // With `passthrough`, an interceptor that gives the handler up answers by the same response.
-    return capture.injectsResponse && (!passesThrough || this.isAlone);
+    return answersItself || (injectsResponse && this.isAlone);
   }
 
   get isAlone(): boolean {

@@ -56,8 +56,6 @@ export interface Route {
   readonly isWrapped: boolean;
   /** Whether later interceptors of the handler stand within ours. */
   readonly isAround: boolean;
-  /** The handler holds the response, and yet Nest answers with what it returns (`passthrough`). */
-  readonly passesThrough: boolean;
   readonly capture: CaptureRules;
   readonly planner: HttpPlanner;
 }
@@ -233,7 +231,6 @@ export class IdempotencyRoutes implements OnModuleInit {
       servesManyPatterns: servesManyPatterns(handler),
       isWrapped: isWrapped(controller, handler),
       isAround: laterInterceptors(handler).length > 0,
-      passesThrough: passesThrough(controller, name),
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });
@@ -289,10 +286,6 @@ function injectsResponse(controller: Controller, name: string): boolean {
   );
 }
 
-function passesThrough(controller: Controller, name: string): boolean {
-  return Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
-}
-
 function captureRules(
   controller: Controller,
   handler: Handler,
@@ -302,6 +295,7 @@ function captureRules(
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
   const answersHead = !isUnsafe(handler);
   const injects = injectsResponse(controller, name);
+  const passesThrough = Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
   const canBePlain = holdBack && !answersHead;
   const isHeldWithin = injects || laterInterceptors(handler).length > 0;
   return Object.freeze({
@@ -311,7 +305,7 @@ function captureRules(
     ownHeaders: ownHeaders(handler),
     answersHead,
     injectsResponse: injects,
-    answersItself: injects && !passesThrough(controller, name),
+    answersItself: injects && !passesThrough,
     canBePlain,
     answersByReply: canBePlain && !isHeldWithin,
   });
