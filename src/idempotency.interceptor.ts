@@ -8,7 +8,7 @@ import {
 } from '@nestjs/common';
 import { of, type Observable } from 'rxjs';
 import type { RequestPlan } from './engine/engine-parts';
-import { IdempotencyEngine } from './idempotency.engine';
+import { IdempotencyEngine, type Execution } from './idempotency.engine';
 import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type HttpExchangeParts } from './idempotency.http-exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
@@ -56,13 +56,18 @@ export class IdempotencyInterceptor implements NestInterceptor {
   }
 
   private protect(exchange: HttpExchange): MaybePromise<Observable<unknown>> {
-    return after(exchange.route.planner.plan(exchange), plan => this.carryOut(plan, exchange));
+    const { route } = exchange;
+    return after(route.planner.plan(exchange), plan => this.carryOut(plan, route, exchange));
   }
 
-  private carryOut(plan: RequestPlan | undefined, exchange: HttpExchange): MaybePromise<Observable<unknown>> {
-    if (plan !== undefined) return this.engine.run(plan, exchange);
-    this.reportSkipped(exchange.route);
-    return exchange.executeUnprotected();
+  private carryOut(
+    plan: RequestPlan | undefined,
+    { name: route }: Route,
+    execution: Execution<Observable<unknown>>,
+  ): MaybePromise<Observable<unknown>> {
+    if (plan !== undefined) return this.engine.run(plan, execution);
+    this.engine.events.emit({ name: 'skipped', route, code: 'key-missing' });
+    return execution.executeUnprotected();
   }
 
   private refuse(exchange: HttpExchange, error: unknown): Observable<unknown> {
@@ -78,10 +83,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
   ): Promise<Observable<unknown>> {
     if (runUnderWay(context) !== undefined) return next.handle();
     const exchange = new ValueExchange(this.engine.shutdown, context, next);
-    const plan = await this.planValue(route, context);
-    if (plan !== undefined) return this.engine.run(plan, exchange);
-    this.reportSkipped(route);
-    return exchange.executeUnprotected();
+    return this.carryOut(await this.planValue(route, context), route, exchange);
   }
 
   private async planValue(route: Route, context: ExecutionContext): Promise<RequestPlan | undefined> {
@@ -101,10 +103,6 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.engine.events.logOnly({ name: 'conflict', route: route.name, code });
     }
     throw error.inFormat(this.settings.errorFormat);
-  }
-
-  private reportSkipped({ name: route }: Route): void {
-    this.engine.events.emit({ name: 'skipped', route, code: 'key-missing' });
   }
 
   private reportInvalid(route: Route, error: IdempotencyError): void {
