@@ -50,18 +50,16 @@ export function readKey(request: HeaderSource, headerName: string, rules: KeyRul
   const line = typeof value === 'string' ? value : onlyLineOf(value, headerName, rules);
   // Every character of a key may be escaped. A longer line is refused unread, so it costs nothing.
   if (line.length > 2 * rules.maxKeyLength + MAX_PARAMETERS) {
-    throw invalid(`the ${headerName} header`, `${line.length} characters`, rules);
+    throw invalid(`${line.length} characters`, rules, headerName);
   }
   // Node joins field lines with commas. Without one there is one line.
   if (line.includes(',') && countLines(request, headerName) > 1) {
-    throw invalid(`the ${headerName} header`, 'more than one header line', rules);
+    throw invalid('more than one header line', rules, headerName);
   }
   const text = trimBlanks(line);
   const key = text.startsWith('"') ? readStringItem(text) : text;
-  if (key === undefined) {
-    throw invalid(`the ${headerName} header`, 'a quoted string that RFC 9651 does not allow', rules);
-  }
-  return assertUsable(key, `the ${headerName} header`, rules, true);
+  if (key === undefined) throw invalid('a quoted string that RFC 9651 does not allow', rules, headerName);
+  return assertUsable(key, rules, headerName);
 }
 
 /**
@@ -71,8 +69,8 @@ export function readKey(request: HeaderSource, headerName: string, rules: KeyRul
  * @throws KeyInvalidError where it is no string, empty, blank, too long, or of another format than `keyFormat`
  */
 export function checkKey(value: unknown, rules: KeyRules): string {
-  if (typeof value === 'string') return assertUsable(value, 'the key', rules, false);
-  throw invalid('the key', value === null ? 'null' : `a value of type ${typeof value}`, rules, false);
+  if (typeof value === 'string') return assertUsable(value, rules);
+  throw invalid(value === null ? 'null' : `a value of type ${typeof value}`, rules);
 }
 
 /**
@@ -140,7 +138,7 @@ function askPredicate(predicate: (key: string) => unknown, key: string): boolean
 function onlyLineOf(lines: readonly string[], headerName: string, rules: KeyRules): string {
   const [line] = lines;
   if (lines.length === 1 && typeof line === 'string') return line;
-  throw invalid(`the ${headerName} header`, 'more than one header line', rules);
+  throw invalid('more than one header line', rules, headerName);
 }
 
 function countLines(request: HeaderSource, headerName: string): number {
@@ -166,34 +164,40 @@ function isBlank(unit: number): boolean {
   return unit === 0x20 || unit === 0x09;
 }
 
-function assertUsable(key: string, subject: string, rules: KeyRules, asciiOnly: boolean): string {
+/** @param headerName where it came in a header: of printable ASCII */
+function assertUsable(key: string, rules: KeyRules, headerName?: string): string {
   const { maxKeyLength, keyFormat } = rules;
   // Before anything that reads the key: a hostile one costs no more than its length field.
-  if (key.length > maxKeyLength) throw invalid(subject, `${key.length} characters`, rules, asciiOnly);
-  if (key.trim() === '') throw invalid(subject, blankness(key, asciiOnly), rules, asciiOnly);
-  if (asciiOnly && !PRINTABLE_ASCII.test(key)) {
-    throw invalid(subject, 'control or non-ASCII characters', rules);
+  if (key.length > maxKeyLength) throw invalid(`${key.length} characters`, rules, headerName);
+  if (key.trim() === '') throw invalid(blankness(key, headerName), rules, headerName);
+  if (headerName !== undefined && !PRINTABLE_ASCII.test(key)) {
+    throw invalid('control or non-ASCII characters', rules, headerName);
   }
   if (keyFormat !== undefined && !keyFormat.matches(key)) {
     throw new KeyInvalidError(
-      `Expected ${subject} to be ${keyFormat.description}, got another format. Send a key of that format, and the same key with every retry.`,
+      `Expected ${subjectOf(headerName)} to be ${keyFormat.description}, got another format. Send a key of that format, and the same key with every retry.`,
     );
   }
   return key;
 }
 
 /** A header without a value holds nothing; a function that gives an empty text has given something. */
-function blankness(key: string, isHeader: boolean): string {
+function blankness(key: string, headerName: string | undefined): string {
   if (key !== '') return 'white space only';
-  return isHeader ? 'nothing' : 'an empty string';
+  return headerName === undefined ? 'an empty string' : 'nothing';
+}
+
+function subjectOf(headerName: string | undefined): string {
+  return headerName === undefined ? 'the key' : `the ${headerName} header`;
 }
 
 /** Says what came in general terms: a key is never echoed. */
-function invalid(subject: string, got: string, rules: KeyRules, asciiOnly = true): KeyInvalidError {
-  const expected = asciiOnly
-    ? `one line of 1 to ${rules.maxKeyLength} printable ASCII characters, bare or as a quoted string (RFC 9651)`
-    : `a string of 1 to ${rules.maxKeyLength} characters`;
+function invalid(got: string, { maxKeyLength }: KeyRules, headerName?: string): KeyInvalidError {
+  const expected =
+    headerName === undefined
+      ? `a string of 1 to ${maxKeyLength} characters`
+      : `one line of 1 to ${maxKeyLength} printable ASCII characters, bare or as a quoted string (RFC 9651)`;
   return new KeyInvalidError(
-    `Expected ${subject} to be ${expected}, got ${got}. Send a value that is unique to this operation, such as a UUID, and the same value with every retry.`,
+    `Expected ${subjectOf(headerName)} to be ${expected}, got ${got}. Send a value that is unique to this operation, such as a UUID, and the same value with every retry.`,
   );
 }
