@@ -55,9 +55,8 @@ export interface ModuleSettings {
   readonly seals: boolean;
   readonly onEvent: IdempotencyListener | undefined;
   readonly enabled: boolean;
-  /** Defaults of every route. */
-  readonly route: IdempotencyRouteOptions;
-  /** What holds where nothing is overridden. */
+  /** What holds of every route, as options, for routes that override some; and as settings, for all others. */
+  readonly route: Complete<IdempotencyRouteOptions>;
   readonly defaults: RouteSettings;
 }
 
@@ -107,7 +106,7 @@ export function resolveModuleSettings(options: IdempotencyFactoryOptions): Modul
   expected.knownOptions(options, MODULE_OPTIONS);
   checkRouteOptions(options);
   checkModuleOptions(options);
-  const given = withDefaults(options);
+  const given = { ...DEFAULTS, ...definedOptions(options) };
   const settings: Omit<ModuleSettings, 'defaults'> = {
     storage: options.storage,
     namespace: given.namespace,
@@ -122,7 +121,7 @@ export function resolveModuleSettings(options: IdempotencyFactoryOptions): Modul
     seals: options.encryption?.seal ?? true,
     onEvent: options.onEvent,
     enabled: given.enabled,
-    route: Object.freeze(pick(options)),
+    route: Object.freeze(routeOptionsOf(given)),
   };
   return Object.freeze({ ...settings, defaults: resolveRouteSettings(settings, {}) });
 }
@@ -132,7 +131,7 @@ export function resolveRouteSettings(
   module: Pick<ModuleSettings, 'route' | 'storageTimeoutMs'>,
   overrides: IdempotencyRouteOptions,
 ): RouteSettings {
-  const given = withDefaults({ ...module.route, ...definedOptions(overrides) });
+  const given = { ...module.route, ...definedOptions(overrides) };
   const settings: RouteSettings = {
     scope: given.scope || undefined,
     scopeDecided: given.scope !== undefined,
@@ -158,11 +157,8 @@ export function resolveRouteSettings(
   return Object.freeze(settings);
 }
 
+/** With a value for every option that has a default. */
 type Complete<T> = T & Required<Pick<T, Extract<keyof T, keyof typeof DEFAULTS>>>;
-
-function withDefaults(options: IdempotencyFactoryOptions): Complete<IdempotencyFactoryOptions> {
-  return { ...DEFAULTS, ...definedOptions(options) };
-}
 
 /** An option that is `undefined` counts as not given, so that one from the environment can be left unset. */
 export function definedOptions<T extends object>(options: T): Partial<T> {
@@ -177,10 +173,9 @@ function refuseIsGlobal(options: object): void {
   );
 }
 
-function pick(options: IdempotencyFactoryOptions): IdempotencyRouteOptions {
-  return Object.fromEntries(
-    ROUTE_OPTIONS.filter(name => options[name] !== undefined).map(name => [name, options[name]]),
-  );
+function routeOptionsOf(options: Complete<IdempotencyFactoryOptions>): Complete<IdempotencyRouteOptions> {
+  const entries = ROUTE_OPTIONS.map(name => [name, options[name]]);
+  return Object.fromEntries(entries) as Complete<IdempotencyRouteOptions>;
 }
 
 function ms(duration: unknown): number {
