@@ -10,10 +10,7 @@ import type { RawResponse } from './raw-response';
 type Zlib = typeof zlib & { readonly zstdDecompress?: typeof zlib.gunzip };
 type Decoder = (bytes: Uint8Array, options: { maxOutputLength: number }) => Promise<Buffer>;
 
-const DECODERS: ReadonlyMap<string, (zlib: Zlib) => Decoder | undefined> = new Map<
-  string,
-  (zlib: Zlib) => Decoder | undefined
->([
+const DECODERS = new Map<string, (zlib: Zlib) => Decoder | undefined>([
   ['gzip', ({ gunzip }) => promisify(gunzip)],
   ['x-gzip', ({ gunzip }) => promisify(gunzip)],
   ['deflate', ({ inflate }) => promisify(inflate)],
