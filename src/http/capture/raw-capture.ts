@@ -4,7 +4,7 @@ import { BufferedAnswer } from './buffered-answer';
 import { intercept, interceptionOf, placeOn, type Place } from './intercepted-response';
 import { whenConnectionCloses } from '../queued-response';
 import { PlainAnswer } from './plain-answer';
-import { hasGone, isBegun, isHttp2, type PlatformResponse, type RawResponse } from '../raw-response';
+import { hasGone, isBegun, isHttp2, type FastifyReplyLike, type RawResponse } from '../raw-response';
 import { TeedAnswer } from './teed-answer';
 
 /** Headers that are there before the handler runs, less those that are its own all the same. */
@@ -74,10 +74,7 @@ function watchBegun(raw: RawResponse, listener: CaptureListener): Capture {
  * Tells the capture of a Fastify reply what its handler sends, before later hooks (compression, cookies, sessions) change
  * it. Replays enter Fastify's pipeline at the same point, so those hooks run for them as well.
  */
-export function noteSentPayload(
-  reply: { raw: PlatformResponse; getHeaders(): OutgoingHttpHeaders },
-  payload: unknown,
-): void {
+export function noteSentPayload(reply: FastifyReplyLike, payload: unknown): void {
   const answer = interceptionOf(reply.raw);
   const isCaptured = answer instanceof BufferedAnswer || answer instanceof TeedAnswer;
   // Whoever has begun to answer past Fastify sends what they wrote, and Fastify drops the rest.
