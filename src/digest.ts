@@ -1,5 +1,4 @@
-import { createHmac, hash } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
+import { createHmac, hash, type KeyObject } from 'node:crypto';
 
 /** Key of the HMAC. A `KeyObject` made once (`createSecretKey`) spares each request its conversion. */
 export type DigestSecret = string | Uint8Array | KeyObject;

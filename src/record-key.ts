@@ -1,5 +1,4 @@
-import { digestOf, taggedPart } from './digest';
-import type { DigestSecret } from './digest';
+import { digestOf, taggedPart, type DigestSecret } from './digest';
 
 /** Version of the record key's own layout. Another layout would never find the records of this one. */
 const KEY_FORMAT = '1';

@@ -1,5 +1,4 @@
-import { digestOf, taggedPart } from '../digest';
-import type { DigestSecret } from '../digest';
+import { digestOf, taggedPart, type DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
 import { after, type MaybePromise } from '../maybe-promise';
 import { bodyPart, bytesPart } from './fingerprint/body';
