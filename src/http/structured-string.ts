@@ -1,4 +1,4 @@
-/** What is left of a structured field after one construct, or `undefined` where it is malformed. */
+/** Where one construct of a structured field ends, or `undefined` where it is malformed. */
 type End = number | undefined;
 
 const QUOTE = 0x22;

@@ -14,8 +14,9 @@ const NOT_PERMITTED = /\bNOPERM\b|\bThe user executing the script can't\b|\bACL 
 const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
 const WRONG_TYPE = /\bWRONGTYPE\b/;
 
-/** Whether a command claims the key: one that does not fit then means that nothing was begun. */
+/** A call that the client rejected. */
 export interface FailedCall {
+  /** Whether it claims a key: one that does not fit means that nothing was begun. */
   readonly claims: boolean;
   /** `status` of the client. */
   readonly clientStatus: string;
