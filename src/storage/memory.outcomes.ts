@@ -74,15 +74,9 @@ function copyHeaders(
   headers: readonly OutcomeHeader[],
   previous: readonly OutcomeHeader[],
 ): readonly OutcomeHeader[] {
-  if (areEqual(headers, previous)) return previous;
+  const areAlike = headers.length === previous.length;
+  if (areAlike && headers.every((one, at) => isEqual(one, previous[at]))) return previous;
   return headers.map((one, at) => copyHeader(one, previous[at]));
-}
-
-function areEqual(headers: readonly OutcomeHeader[], previous: readonly OutcomeHeader[]): boolean {
-  if (headers.length !== previous.length) return false;
-  let at = 0;
-  while (at < headers.length && isEqual(headers[at]!, previous[at])) at++;
-  return at === headers.length;
 }
 
 function copyHeader(header: OutcomeHeader, previous: OutcomeHeader | undefined): OutcomeHeader {
