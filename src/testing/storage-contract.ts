@@ -89,7 +89,7 @@ const SPECIFICATIONS: readonly Specification[] = [
 export function storageContract<Under extends StorageUnderTest>(
   options: StorageContractOptions<Under>,
 ): void {
-  const { test, create, another, shortMs = 1_000 } = checkedOptions(options);
+  const { test, create, another, shortMs } = checkedOptions(options);
   const specifications = another === undefined ? SPECIFICATIONS : [...SPECIFICATIONS, instanceTests];
   for (const specify of specifications) {
     specify((name, run) => {
@@ -108,7 +108,7 @@ export function storageContract<Under extends StorageUnderTest>(
 
 function checkedOptions<Under extends StorageUnderTest>(
   options: StorageContractOptions<Under>,
-): StorageContractOptions<Under> {
+): StorageContractOptions<Under> & { readonly shortMs: number } {
   knownOptions(options, ['test', 'create', 'another', 'shortMs']);
   const { test, create, another, shortMs = 1_000 } = options;
   if (typeof test !== 'function') {
@@ -123,5 +123,5 @@ function checkedOptions<Under extends StorageUnderTest>(
   if (!Number.isSafeInteger(shortMs) || shortMs < 10) {
     throw new RangeError(`Expected \`shortMs\` to be an integer of at least 10, got ${shortMs}`);
   }
-  return options;
+  return { test, create, another, shortMs };
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import {
   assertOutcome,
   assertState,
+  DAY_MS,
   LONG_MS,
   NOT_STORED,
   OUTCOME,
@@ -9,8 +10,6 @@ import {
   type Specification,
   type Trial,
 } from './trial';
-
-const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** What may live for 30 days, and how a trial gets it. */
 const LONG_LIVES: readonly [name: string, reach: (trial: Trial) => Promise<unknown>][] = [

@@ -3,6 +3,7 @@ import type { Completion, IdempotencyRecord, OutcomeHeader, Resolution } from '.
 import {
   assertOutcome,
   assertState,
+  DAY_MS,
   LONG_MS,
   NOT_STORED,
   OUTCOME,
@@ -13,7 +14,6 @@ import {
 import { meet } from './races';
 import { soon, waiter } from './waiters';
 
-const DAY_MS = 24 * 60 * 60 * 1000;
 const AT_ONCE = 10;
 
 const STATES = ['in-progress', 'completed', 'held'] as const satisfies readonly IdempotencyRecord['state'][];

@@ -19,7 +19,7 @@ const OLD_OUTCOME = { ...OUTCOME, reason: 'Old', headers: [], sealedWith: 'key:o
 const NEW_OUTCOME = { status: 204, headers: [], body: new Uint8Array(0) };
 
 /** Lives of a key that end after `shortMs`. The row may still be there, or not. */
-export const LIVES: readonly [name: string, live: (trial: Trial, key: string) => Promise<void>][] = [
+const LIVES: readonly [name: string, live: (trial: Trial, key: string) => Promise<void>][] = [
   ['completed', (trial, key) => complete(trial, key, OLD_OUTCOME)],
   ['held', (trial, key) => complete(trial, key, NOT_STORED)],
   ['in progress', (trial, key) => claim(trial, key, { leaseMs: trial.shortMs })],

@@ -30,6 +30,8 @@ export type Specification = (test: (name: string, run: (trial: Trial) => Promise
 /** Twice as long as any test runs, and longer. */
 export const LONG_MS = 60_000;
 
+export const DAY_MS = 24 * 60 * 60 * 1000;
+
 /** What a remainder may lack of what the clock of this process says: another machine's clock runs as fast, but not quite. */
 const CLOCK_SLACK_MS = 100;
 
@@ -125,8 +127,8 @@ export class Trial {
   }
 
   /** A claim whose lease has ended, and which is held for that. */
-  async lapsed(ttlMs = LONG_MS): Promise<void> {
-    await this.claimed({ leaseMs: this.shortMs, onLapse: 'hold', ttlMs });
+  async lapsed(): Promise<void> {
+    await this.claimed({ leaseMs: this.shortMs, onLapse: 'hold' });
     await this.advance(this.shortMs);
   }
 

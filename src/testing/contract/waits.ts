@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { IdempotencyStorage } from '../../storage/storage';
-import { LONG_MS, NOT_STORED, OUTCOME, type Specification, type Trial } from './trial';
+import { DAY_MS, LONG_MS, NOT_STORED, OUTCOME, type Specification, type Trial } from './trial';
 import { ASLEEP_AFTER_MS, soon, waiter, waitFor, type Waiter } from './waiters';
-
-const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** More than the connections that a pool has. */
 const MANY = 30;
