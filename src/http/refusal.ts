@@ -27,9 +27,8 @@ export function prepareRefusal(
 function labelProblem(response: PlatformResponse, type: string): void {
   // What Nest's adapters and filters send objects with: Express' `send` hands them to `json`.
   const name = isFastifyReply(response) ? 'send' : 'json';
-  const methods = response as unknown as Record<string, Send | undefined>;
+  const methods = response as unknown as Record<typeof name, Send>;
   const send = methods[name];
-  if (typeof send !== 'function') return setHeader(response, 'Content-Type', PROBLEM);
   const isOwn = Object.hasOwn(response, name);
   const before = contentTypeOf(response);
   methods[name] = function (...args) {
