@@ -15,7 +15,7 @@ const EXIT_CODES = `Exit codes:
 
 /** The help of the whole command line. */
 export function generalHelp(commands: readonly Command[]): string {
-  const lines = table(commands.map(({ name, summary }) => [`  ${name}`, summary]));
+  const lines = table(commands.map(({ name, summary }) => [name, summary]));
   return [
     `Usage: npx ${NAME} <command> [flags]\n`,
     'Looks at the records that RedisStorage keeps, and settles those that somebody has to settle.\n',
