@@ -31,7 +31,7 @@ import {
   TimeoutError,
   VirtualTimeScheduler,
 } from 'rxjs';
-import { IdempotencyLease, type Lease } from '../src';
+import { IdempotencyLease, InProgressError, type Lease } from '../src';
 import { describeApps, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
 import { Gate } from './fixtures/gate';
@@ -397,6 +397,13 @@ class RowsController {
     runs++;
     return defer(() => (runs < 3 ? throwError(() => new Error('not yet')) : of({ runs }))).pipe(tap());
   }
+  @Post('refused-then-answers') @UseInterceptors(Retry) @marked() async refusedThenAnswers(
+    @Res() res: ServerResponse & { raw?: ServerResponse; hijack?(): void },
+  ) {
+    if (runs++ === 0) throw new InProgressError(1);
+    res.hijack?.();
+    (res.raw ?? res).end('done');
+  }
 }
 
 describeApps(kit => {
@@ -715,6 +722,15 @@ describeApps(kit => {
       const replay = await ask('inner-retry', key);
       expect(first.body.toString()).toBe('{"runs":3}');
       expect(exact(replay)).toEqual(exact(first));
+    });
+
+    it('keeps what it answers by itself, once it was run again after an error of our own', async () => {
+      const key = newKey();
+      const first = await ask('refused-then-answers', key);
+      const replay = await ask('refused-then-answers', key);
+      expect(first.body.toString()).toBe('done');
+      expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(2);
     });
   });
 

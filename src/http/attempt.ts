@@ -71,6 +71,8 @@ export class Attempt implements CaptureListener, RequestMark {
     this.assertMayRun(AGAIN_WITHIN);
     if (!this.claim.isOwned) throw this.host.prepare(new LeaseLostError());
     this.state = 'running';
+    // Of an earlier call: a `retry()` within ours asks again.
+    this.error = undefined;
     let result: unknown;
     try {
       result = handler();
