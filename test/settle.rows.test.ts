@@ -9,12 +9,14 @@ import {
   Res,
   RequestTimeoutException,
   ServiceUnavailableException,
+  StreamableFile,
   UseInterceptors,
   type CallHandler,
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
 import type { ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
 import { version as fastifyVersion } from 'fastify/package.json';
 import {
   catchError,
@@ -137,6 +139,10 @@ class Retry implements NestInterceptor {
   intercept(_context: ExecutionContext, next: CallHandler) {
     return next.handle().pipe(retry(3));
   }
+}
+
+function failsToRead(this: Readable): void {
+  this.destroy(new Error('unreadable'));
 }
 
 const Refused = createParamDecorator(() => {
@@ -403,6 +409,10 @@ class RowsController {
     if (runs++ === 0) throw new InProgressError(1);
     res.hijack?.();
     (res.raw ?? res).end('done');
+  }
+  @Post('throws-then-fails-to-send') @UseInterceptors(Retry) @marked() throwsThenFailsToSend() {
+    if (runs++ === 0) throw new Error('not yet');
+    return new StreamableFile(new Readable({ read: failsToRead }));
   }
 }
 
@@ -730,6 +740,14 @@ describeApps(kit => {
       const replay = await ask('refused-then-answers', key);
       expect(first.body.toString()).toBe('done');
       expect(exact(replay)).toEqual(exact(first));
+      expect(runs).toBe(2);
+    });
+
+    it('is held where its stream fails, once it was run again after an error', async () => {
+      const key = newKey();
+      await ask('throws-then-fails-to-send', key);
+      const retried = await ask('throws-then-fails-to-send', key);
+      expect([retried.status, codeOf(retried)]).toEqual([409, 'outcome-not-stored']);
       expect(runs).toBe(2);
     });
   });

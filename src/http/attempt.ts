@@ -111,11 +111,15 @@ export class Attempt implements CaptureListener, RequestMark {
     return { begin: () => (isRead = true), over };
   }
 
+  get filtersAnswer(): boolean {
+    return this.state === 'threw' || this.state === 'abandoned';
+  }
+
   private over(state: HandlerOver, error?: unknown): void {
     if (this.state !== 'running') return;
     this.state = state;
     this.error = error;
-    if (state !== 'returned') {
+    if (this.filtersAnswer) {
       this.brokeOff = this.capture?.committed === true;
       this.capture?.expectFilters?.();
     }

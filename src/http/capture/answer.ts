@@ -42,11 +42,13 @@ export interface Capture {
   readonly committed: boolean;
   /** Whether the listener is going to be told when the response is over. */
   readonly willTell: boolean;
-  /** The handler threw: exception filters come next, and may answer by the response itself. */
+  /** The listener's `filtersAnswer` has become true. */
   expectFilters?(): void;
 }
 
 export interface CaptureListener {
+  /** Whether the handler threw, so that exception filters answer, maybe by the response itself. */
+  readonly filtersAnswer: boolean;
   /** The answer is over. Its bytes (or, where it cannot be replayed, the rest of them) wait for a promise. */
   onEnding(ending: Ending): MaybePromise<void>;
   /** Nothing more happens to the response. */
@@ -82,7 +84,6 @@ export abstract class Answer {
   private declaredLength = -1;
   private source: EventEmitter | undefined;
   private sourceFailed = false;
-  private filtersAnswer = false;
 
   constructor(
     protected readonly raw: RawResponse,
@@ -155,12 +156,8 @@ export abstract class Answer {
    * for a handler that returned its stream, it says 400 of work that was done.
    */
   private sourceFails(): void {
-    const isOwnAnswer = this.rules.answersItself || this.filtersAnswer;
+    const isOwnAnswer = this.rules.answersItself || this.listener.filtersAnswer;
     if (this.committed || this.size > 0 || !isOwnAnswer) this.sourceFailed = true;
-  }
-
-  expectFilters(): void {
-    this.filtersAnswer = true;
   }
 
   /** What the finished answer is to the engine. */

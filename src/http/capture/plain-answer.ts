@@ -28,7 +28,6 @@ export class PlainAnswer implements Interception, Capture {
   passing = false;
   private isTaken = false;
   private hasLeft = false;
-  private filtersAnswer = false;
   private waiting: Waiting | undefined;
   private held: BufferedAnswer | undefined;
 
@@ -71,11 +70,6 @@ export class PlainAnswer implements Interception, Capture {
     const whole = typeof chunk === 'string' ? chunk : body;
     if (isPromise(told)) this.sendAfter(told, whole);
     else this.send(whole);
-  }
-
-  expectFilters(): void {
-    this.filtersAnswer = true;
-    this.held?.expectFilters();
   }
 
   private endingOf(body: Buffer): Ending | undefined {
@@ -143,7 +137,6 @@ export class PlainAnswer implements Interception, Capture {
     const { raw, waiting } = this;
     const held = new BufferedAnswer(raw, this.before, this.rules, this.listener);
     held.willTell = !this.hasLeft;
-    if (this.filtersAnswer) held.expectFilters();
     intercept(held, this.place);
     if (waiting === undefined) return held;
     restoreStatus(raw, waiting.statusCode);

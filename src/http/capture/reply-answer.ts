@@ -60,7 +60,6 @@ export class ReplyAnswer implements Capture {
 
   expectFilters(): void {
     if (!this.isTaken) this.captureOnResponse();
-    this.onResponse?.expectFilters?.();
   }
 
   /** Called once for each payload: where a later hook fails, Fastify sends its error next. */
