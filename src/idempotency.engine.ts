@@ -81,7 +81,12 @@ export class IdempotencyEngine implements EngineParts {
 
   private carryOut<T>(plan: RequestPlan, decided: Verdict, execution: Execution<T>): MaybePromise<T> {
     if (decided === undefined) return execution.executeUnprotected();
-    if (decided instanceof Claim) return execute(decided, execution);
+    if (decided instanceof Claim) {
+      return recover(
+        () => execution.execute(decided),
+        error => releaseAndThrow(decided, error),
+      );
+    }
     if (decided instanceof IdempotencyError) return this.refuse(plan, decided, execution);
     return this.replay(plan, decided, execution);
   }
@@ -280,15 +285,8 @@ function isOfRecord(error: unknown): error is RecordUnreadableError | RecordUnsu
 const OVERTAKEN =
   'The outcome of this key waits in this process for the storage, and its lease has ended: another process may have run.';
 
-function execute<T>(claim: Claim, execution: Execution<T>): MaybePromise<T> {
-  return recover(
-    () => execution.execute(claim),
-    error => giveUp(claim, error),
-  );
-}
-
 /** What fails before a handler could begin must not leave a claim behind. A claim is settled once. */
-async function giveUp(claim: Claim, error: unknown): Promise<never> {
+async function releaseAndThrow(claim: Claim, error: unknown): Promise<never> {
   await claim.settle(RELEASE);
   throw error;
 }
