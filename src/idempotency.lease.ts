@@ -44,8 +44,6 @@ export function injectsLease(parameters: Readonly<Record<string, { readonly fact
   return Object.values(parameters).some(({ factory }) => factory === leaseOfRequest);
 }
 
-const DOWNSTREAM_KEY_LENGTH = 32;
-
 /** The lease that belongs to a claim. */
 export function leaseOf(claim: Claim): Lease {
   return {
@@ -57,10 +55,13 @@ export function leaseOf(claim: Claim): Lease {
     effectBegins: () => claim.effectBegins(),
     downstreamKey: name => {
       const { recordKey, fingerprint } = claim.plan;
-      const preimage = JSON.stringify(['downstream', recordKey, fingerprint, name]);
-      return hash('sha256', preimage, 'base64url').slice(0, DOWNSTREAM_KEY_LENGTH);
+      return downstreamKey('downstream', recordKey, fingerprint, name);
     },
   };
+}
+
+function downstreamKey(...parts: readonly string[]): string {
+  return hash('sha256', JSON.stringify(parts), 'base64url').slice(0, 32);
 }
 
 /** The lease of a request that runs unprotected: nothing can be lost. */
@@ -78,6 +79,6 @@ export class NoLease implements Lease {
   }
 
   downstreamKey(name: string): string {
-    return hash('sha256', JSON.stringify([this.run, name]), 'base64url').slice(0, DOWNSTREAM_KEY_LENGTH);
+    return downstreamKey(this.run, name);
   }
 }
