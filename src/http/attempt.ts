@@ -1,4 +1,5 @@
 import { inspect } from 'node:util';
+import { isObservable } from 'rxjs';
 import type { Claim } from '../engine/claim';
 import {
   AGAIN_WITHIN,
@@ -21,7 +22,7 @@ import { isPromise, type MaybePromise } from '../maybe-promise';
 import { realSetImmediate } from '../real-timers';
 import type { Capture, CaptureListener } from './capture/answer';
 import { followedGenerator, isAsyncGenerator } from './followed-generator';
-import { isObservable, observed, type HandlerListener, type HandlerOver } from './observed';
+import { observed, type HandlerListener, type HandlerOver } from './observed';
 import { statusesOf } from './thrown-status';
 
 /** What an attempt needs of its route and platform. */
@@ -95,6 +96,7 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 
   private followValue(value: unknown): unknown {
+    // By its shape: the application may bring another copy of RxJS.
     if (isObservable(value)) return observed(value, this.reader());
     if (isAsyncGenerator(value)) return followedGenerator(value, this.reader());
     this.over('returned');

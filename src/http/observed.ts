@@ -40,9 +40,3 @@ export function observed(observable: Observable<unknown>, listener: HandlerListe
     };
   });
 }
-
-/** Recognised by shape: the application may bring another copy of RxJS. */
-export function isObservable(value: unknown): value is Observable<unknown> {
-  const observable = value as { subscribe?: unknown; pipe?: unknown; lift?: unknown } | null | undefined;
-  return typeof observable?.subscribe === 'function' && typeof observable.lift === 'function';
-}
