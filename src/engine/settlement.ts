@@ -78,7 +78,7 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
   return failure === undefined ? decision : { ...decision, failure };
 }
 
-/** What becomes of a claim whose answer was given by others while its handler ran on. */
+/** What becomes of a claim whose run has no answer to keep: its work threw, or others answered while it ran on. */
 export function decideWithoutAnswer(handler: HandlerEnd, status: number, option: SettleOption): Decision {
   return handler.state === 'threw' && isTransient(status)
     ? decide({ kind: 'unreplayable', status }, handler, option)

@@ -14,7 +14,7 @@ export interface ValueCodec {
   isThrow?(value: unknown): boolean;
 }
 
-export const NO_BODY = Buffer.alloc(0);
+const NO_BODY = Buffer.alloc(0);
 
 type Replacer = (this: unknown, key: string, value: unknown) => unknown;
 type Reviver = (key: string, value: unknown) => unknown;

@@ -1,8 +1,8 @@
 import type { Claim } from '../engine/claim';
-import { decide, hold } from '../engine/settlement';
+import { decide, decideWithoutAnswer, hold } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
 import type { HandlerRun } from './handler-run';
-import { JSON_CODEC, NO_BODY, type ValueCodec } from './value-codec';
+import { JSON_CODEC, type ValueCodec } from './value-codec';
 
 /**
  * Runs work whose outcome is a value.
@@ -60,10 +60,8 @@ async function settledOnThrow<T>(
 
 /** A throw has no value that a repetition could get: its key is freed or held. */
 async function settleThrow(claim: Claim): Promise<void> {
-  const failed = { kind: 'outcome', outcome: { status: 500, headers: [], body: NO_BODY } } as const;
   const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
-  const decision = decide(failed, end, claim.plan.settings.settle);
-  await claim.settle(decision.settle === 'keep' ? { ...decision, ...hold('threw') } : decision);
+  await claim.settle(decideWithoutAnswer(end, 500, claim.plan.settings.settle));
 }
 
 /** The outcome of work whose value was encoded. */
