@@ -45,7 +45,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
   }
 
   get isAlone(): boolean {
-    return !this.route.isAround && !this.parts.routes.hasOuterInterceptors(this.route);
+    return !this.route.hasInner && !this.parts.routes.hasOuterInterceptors(this.route);
   }
 
   get mayRunUnseen(): boolean {
@@ -61,7 +61,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     if (attempt.capture.willTell) markUnderWay(request, attempt);
     else markRequest(request, attempt);
     const answers = this.next.handle();
-    return route.isAround ? answers.pipe(tap({ error: error => attempt.sees(error) })) : answers;
+    return route.hasInner ? answers.pipe(tap({ error: error => attempt.sees(error) })) : answers;
   }
 
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {

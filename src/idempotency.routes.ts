@@ -6,7 +6,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { isBoundGlobally, isOverridden, isWrapped, laterInterceptors } from './routes/bindings';
+import { hasOuter, isBoundGlobally, isOverridden, laterInterceptors } from './routes/bindings';
 import {
   handlerOf,
   handlerNames,
@@ -53,9 +53,9 @@ export interface Route {
   /** Whether messages of several patterns reach it: each pattern has keys of its own. */
   readonly servesManyPatterns: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
-  readonly isWrapped: boolean;
+  readonly hasOuter: boolean;
   /** Whether later interceptors of the handler stand within ours. */
-  readonly isAround: boolean;
+  readonly hasInner: boolean;
   readonly capture: CaptureRules;
   readonly planner: HttpPlanner;
 }
@@ -147,7 +147,7 @@ export class IdempotencyRoutes implements OnModuleInit {
   /** Whether another interceptor sees what ours emits. Global ones can be added until the application listens. */
   hasOuterInterceptors(route: Route): boolean {
     return (
-      route.isWrapped ||
+      route.hasOuter ||
       this.config.getGlobalInterceptors().length > 0 ||
       this.config.getGlobalRequestInterceptors().length > 0
     );
@@ -229,8 +229,8 @@ export class IdempotencyRoutes implements OnModuleInit {
       name: at,
       settings,
       servesManyPatterns: servesManyPatterns(handler),
-      isWrapped: isWrapped(controller, handler),
-      isAround: laterInterceptors(handler).length > 0,
+      hasOuter: hasOuter(controller, handler),
+      hasInner: laterInterceptors(handler).length > 0,
       capture: captureRules(controller, handler, settings, name),
       planner: new HttpPlanner(this.settings, at, settings),
     });

@@ -49,7 +49,7 @@ function withinOurs(interceptors: readonly unknown[]): unknown[] {
 }
 
 /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
-export function isWrapped(controller: Controller, handler: Handler): boolean {
+export function hasOuter(controller: Controller, handler: Handler): boolean {
   const isFirst = interceptorsOf(handler).findIndex(isOurs) === 0;
   return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isFirst;
 }
