@@ -1,6 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import type { IdempotencyStorage } from '../storage/storage';
+import { now } from './monotonic';
 
 /** How long one call of a storage took. */
 export interface StorageTiming {
@@ -21,9 +22,9 @@ export function timed<T>(operation: keyof IdempotencyStorage, call: () => MaybeP
 }
 
 function timeCall<T>(operation: keyof IdempotencyStorage, call: () => MaybePromise<T>): MaybePromise<T> {
-  const startedAt = performance.now();
+  const startedAt = now();
   const publish = (failed: boolean) => {
-    const timing: StorageTiming = { operation, durationMs: performance.now() - startedAt, failed };
+    const timing: StorageTiming = { operation, durationMs: now() - startedAt, failed };
     timings.publish(timing);
   };
   let result: MaybePromise<T>;

@@ -50,8 +50,7 @@ function withinOurs(interceptors: readonly unknown[]): unknown[] {
 
 /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
 export function hasOuter(controller: Controller, handler: Handler): boolean {
-  const isFirst = interceptorsOf(handler).findIndex(isOurs) === 0;
-  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isFirst;
+  return Reflect.hasMetadata(NEST_METADATA.interceptors, controller) || !isOurs(interceptorsOf(handler)[0]);
 }
 
 /** `overrideInterceptor()` of `@nestjs/testing` leaves the token and replaces what stands behind it. */
