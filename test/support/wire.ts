@@ -9,6 +9,8 @@ export interface WireRequest {
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
   /** Sent as it is; an object as JSON. */
   readonly body?: string | Buffer | object;
+  /** A body with `Transfer-Encoding: chunked` instead: its chunks, which may be none. */
+  readonly chunks?: readonly string[];
 }
 
 /** What came over the socket. */
@@ -70,6 +72,11 @@ export class Wire {
   /** Sends without waiting for earlier answers. */
   send(request: WireRequest): void {
     this.socket.write(requestBytes(request, this.port));
+  }
+
+  /** Sends bytes as they are, where a test frames a request by itself. */
+  write(text: string): void {
+    this.socket.write(text);
   }
 
   /** The next answer on this connection. `method` is that of its request: an answer to HEAD has no body. */
@@ -241,8 +248,9 @@ const NOTHING: WireAnswer = {
   isComplete: false,
 };
 
-function requestBytes({ method = 'POST', path, headers = {}, body }: WireRequest, port: number): Buffer {
-  const { bytes, lines: bodyLines } = encodeBody(body, method);
+function requestBytes(request: WireRequest, port: number): Buffer {
+  const { method = 'POST', path, headers = {}, body, chunks } = request;
+  const { bytes, lines: bodyLines } = chunks === undefined ? encodeBody(body, method) : inChunks(chunks);
   const lines = [`${method} ${path} HTTP/1.1`, `Host: localhost:${port}`, ...bodyLines];
   for (const [name, value] of Object.entries(headers)) {
     for (const line of typeof value === 'string' ? [value] : value) lines.push(`${name}: ${line}`);
@@ -261,6 +269,11 @@ function encodeBody(body: WireRequest['body'], method: string): { bytes: Buffer;
   }
   const bytes = Buffer.from(JSON.stringify(body));
   return { bytes, lines: ['Content-Type: application/json', `Content-Length: ${bytes.length}`] };
+}
+
+function inChunks(chunks: readonly string[]): { bytes: Buffer; lines: string[] } {
+  const sent = [...chunks, ''].map(chunk => `${Buffer.byteLength(chunk).toString(16)}\r\n${chunk}\r\n`);
+  return { bytes: Buffer.from(sent.join('')), lines: ['Transfer-Encoding: chunked'] };
 }
 
 function headerLines(lines: readonly string[]): [string, string][] {

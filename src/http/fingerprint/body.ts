@@ -54,32 +54,48 @@ export function bytesPart(request: RequestView): MaybePromise<string> {
 
 /** Whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
 function hasContent({ headers, node }: RequestView): MaybePromise<boolean> {
-  if (headers['transfer-encoding'] !== undefined) return true;
-  if (headers['content-length'] !== undefined) return Number(headers['content-length']) > 0;
-  // HTTP/2 needs neither header: content may follow unless the headers end the stream.
-  if ((node.httpVersionMajor ?? 1) < 2 || node.stream?.endAfterHeaders !== false) return false;
-  return node.readableDidRead === true || node.once === undefined || firstBytes(node);
+  if (headers['transfer-encoding'] === undefined) {
+    if (headers['content-length'] !== undefined) return Number(headers['content-length']) > 0;
+    // HTTP/2 needs neither header: content may follow unless the headers end the stream.
+    if (!isHttp2(node) || node.stream?.endAfterHeaders !== false) return false;
+  }
+  return seenContent(node) ?? firstBytes(node);
+}
+
+/**
+ * Whether there was content where no header tells: over HTTP/2, and in chunks, which proxies make also of a request without content.
+ * `undefined`: nothing has come yet. What is no stream counts as content.
+ */
+function seenContent(node: NodeRequest): boolean | undefined {
+  if (node.once === undefined || node.readableDidRead === true || (node.readableLength ?? 0) > 0) return true;
+  // An HTTP/2 request that was cut calls itself complete too.
+  const hasEnded = node.readableEnded === true || (node.complete === true && !isHttp2(node));
+  return hasEnded ? false : undefined;
+}
+
+function isHttp2(node: NodeRequest): boolean {
+  return (node.httpVersionMajor ?? 1) >= 2;
 }
 
 /** How long a request that nobody ends is waited for. */
 const FIRST_BYTES_WITHIN_MS = 5_000;
 
-/**
- * Most HTTP/2 clients end a request without content by an empty frame of its own, which may still be on its way. One that does not
- * come for long counts as content.
- */
+/** Waits until it is seen whether there is content. What does not come for long counts as content. */
 function firstBytes(node: NodeRequest): Promise<boolean> {
-  const hasBytes = () => (node.readableLength ?? 0) > 0;
-  if (hasBytes() || node.readableEnded === true) return Promise.resolve(hasBytes());
   return new Promise(resolve => {
-    const timer = setTimeout(() => resolve(true), FIRST_BYTES_WITHIN_MS).unref();
-    const tell = () => {
+    const tell = (hasContent: boolean) => {
       clearTimeout(timer);
-      resolve(hasBytes());
+      for (const event of EVENTS) node.off?.(event, look);
+      resolve(hasContent);
     };
-    for (const event of ['readable', 'end', 'close'] as const) node.once?.(event, tell);
+    // Without bytes it is the end over HTTP/2, where a cut cannot be told from it; over HTTP/1 it is the cut.
+    const look = () => tell(seenContent(node) ?? !isHttp2(node));
+    const timer = setTimeout(() => tell(true), FIRST_BYTES_WITHIN_MS).unref();
+    for (const event of EVENTS) node.once?.(event, look);
   });
 }
+
+const EVENTS = ['readable', 'end', 'close'] as const;
 
 function isEmpty(body: unknown): boolean {
   if (body === undefined || body === null || body === '') return true;

@@ -4,12 +4,15 @@ import type { HeaderSource } from '../key';
 export interface NodeRequest {
   readonly rawHeaders?: readonly string[];
   readonly httpVersionMajor?: number;
-  /** Whether anybody has read from the request. */
+  /** Whether anybody has read a byte of the request. */
   readonly readableDidRead?: boolean;
   readonly stream?: { readonly endAfterHeaders?: boolean };
   readonly readableLength?: number;
   readonly readableEnded?: boolean;
+  /** Whether all of an HTTP/1 request has come. */
+  readonly complete?: boolean;
   once?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
+  off?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
 }
 
 /** What a fingerprint needs of an Express request or a FastifyRequest. */
