@@ -203,8 +203,9 @@ export class IdempotencyRoutes implements OnModuleInit {
       const handler = handlerOf(controller, name) ?? declared;
       const route = this.resolve(controller, handler, name);
       if (route === undefined) continue;
-      this.marked.push({ controller, handler, name });
-      if (isHttp) documentRoute(controller, handler, route.settings, this.settings);
+      const marked = { controller, handler, name };
+      this.marked.push(marked);
+      if (isHttp) documentRoute(marked, route.settings, this.settings);
       else requireValueLevel(at, handler, route.settings);
       if (isMessageHandler(handler) || isMutation(handler)) watchHandler(handler);
     }

@@ -72,10 +72,12 @@ class PluginController {
 async function documentOf(
   controllers: Type[] = [PaymentsController, PluginController],
   options: IdempotencyModuleOptions = {},
+  afterCreate?: () => Promise<unknown>,
 ): Promise<OpenAPIObject> {
   @Module({ imports: [IdempotencyModule.forRoot({ scope: false, ...options })], controllers })
   class AppModule {}
   const app = await NestFactory.create(AppModule, { logger: false });
+  await afterCreate?.();
   const document = SwaggerModule.createDocument(app, new DocumentBuilder().build());
   await app.close();
   return document;
@@ -190,6 +192,96 @@ describe('the OpenAPI document of marked routes', () => {
   it('documents a route once, however many applications are made of it', async () => {
     document = await documentOf();
     expect(operation('/payments')?.parameters).toHaveLength(1);
+  });
+});
+
+describe('an answer that the compiler plugin describes', () => {
+  /** As decorators that wrap methods do: the new function has another name. */
+  const wrapped: MethodDecorator = (_target, _name, descriptor: PropertyDescriptor) => {
+    const original = descriptor.value as (...args: unknown[]) => unknown;
+    const wrapper = function (this: unknown, ...args: unknown[]): unknown {
+      return original.apply(this, args);
+    };
+    for (const key of Reflect.getMetadataKeys(original) as string[]) {
+      Reflect.defineMetadata(key, Reflect.getMetadata(key, original), wrapper);
+    }
+    descriptor.value = wrapper;
+  };
+
+  function controllersWith(mark: () => MethodDecorator): { ReceiptsController: Type } {
+    @Controller('receipts')
+    class ReceiptsController {
+      @Post('plain')
+      @mark()
+      plain() {
+        return {};
+      }
+
+      @Put('list')
+      @HttpCode(202)
+      @mark()
+      list() {
+        return [];
+      }
+
+      @wrapped
+      @Post('within')
+      @mark()
+      within() {
+        return {};
+      }
+
+      @mark()
+      @wrapped
+      @Post('around')
+      around() {
+        return {};
+      }
+    }
+    return { ReceiptsController };
+  }
+
+  /** What `metadata.ts` has, which the SWC builder makes. */
+  const METADATA = {
+    ReceiptsController: {
+      plain: { summary: 'Gives one.', type: Receipt, status: 201 },
+      list: { type: [Receipt], status: 202 },
+      within: { type: Receipt },
+      around: { type: Receipt },
+    },
+  };
+
+  const load = (classes: object) =>
+    SwaggerModule.loadPluginMetadata(() =>
+      Promise.resolve({ '@nestjs/swagger': { controllers: [[Promise.resolve(classes), METADATA]] } }),
+    );
+
+  const successesOf = ({ paths }: OpenAPIObject) =>
+    Object.entries(paths).map(([path, { post, put }]) => {
+      const responses = Object.entries((post ?? put)?.responses ?? {});
+      const [success] = responses.filter(([status]) => status.startsWith('2'));
+      return [path, success?.[0], { ...success?.[1], headers: undefined }];
+    });
+
+  it.each([
+    ['before the application is created', true],
+    ['after the application was created, as with the SWC builder', false],
+  ])('is that of an unmarked route, loaded %s', async (_, isEarly) => {
+    const [marked, unmarked] = [controllersWith(Idempotent), controllersWith(() => () => undefined)];
+    const documents = [];
+    for (const classes of [marked, unmarked, marked]) {
+      const loaded = () => load(classes);
+      if (isEarly) await loaded();
+      documents.push(await documentOf([classes.ReceiptsController], {}, isEarly ? undefined : loaded));
+    }
+    const [first, plain, second] = documents as [OpenAPIObject, OpenAPIObject, OpenAPIObject];
+    expect(JSON.stringify(successesOf(first)).match(/schemas\/Receipt/g)).toHaveLength(4);
+    expect(successesOf(first)).toEqual(successesOf(plain));
+    expect(first.paths['/receipts/plain']?.post?.responses['201']).toHaveProperty([
+      'headers',
+      'Idempotent-Replayed',
+    ]);
+    expect(second).toEqual(first);
   });
 });
 

@@ -1,7 +1,7 @@
 import { RequestMethod } from '@nestjs/common';
 import type { KeyRules } from '../http/key';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
-import type { Controller, Handler } from './discovery';
+import type { Controller, Handler, MarkedHandler } from './discovery';
 import { NEST_METADATA } from './metadata';
 
 /**
@@ -31,23 +31,39 @@ const written = new WeakMap<Documentation, Documentation | undefined>();
 const documentedOnClasses = new WeakMap<Handler, Set<string>>();
 
 /** Documents the key's header, the library's own answers and the replay mark in the application's OpenAPI document. */
-export function documentRoute(
-  controller: Controller,
-  handler: Handler,
-  settings: RouteSettings,
-  module: ModuleSettings,
-): void {
+export function documentRoute(marked: MarkedHandler, settings: RouteSettings, module: ModuleSettings): void {
+  const { controller, handler } = marked;
   const onClasses = collectFromClass(controller, handler);
   documentHeader(handler, settings, module.headerName, onClasses);
   const own = ownResponses(handler);
   const responses = { ...without(refusals(module), onClasses), ...own };
-  for (const [status, response] of Object.entries(successResponses(controller, handler, own))) {
-    responses[status] = withReplayMark(response, module.replayedHeader);
+  const successes = Object.keys(own).filter(status => status === 'default' || /^[23]/.test(status));
+  for (const status of successes) {
+    responses[status] = withReplayMark(own[status] as Documentation, module.replayedHeader);
   }
   for (const [status, response] of Object.entries(responses)) {
     if (response !== own[status]) written.set(response, own[status]);
   }
+  if (successes.length === 0) addDefaultSuccess(responses, marked, module.replayedHeader);
   Reflect.defineMetadata(SWAGGER.responses, responses, handler);
+}
+
+/**
+ * Once a handler has documented answers, Swagger adds no default one and takes none from its plugin: both are kept here. The plugin
+ * is asked when the document is made, for `SwaggerModule.loadPluginMetadata()` comes after the application was created.
+ */
+function addDefaultSuccess(responses: Responses, marked: MarkedHandler, header: string | false): void {
+  const { status = successStatus(marked.handler) } = pluginResponse(marked);
+  Object.defineProperty(responses, String(status), {
+    enumerable: true,
+    configurable: true,
+    get: () => {
+      const response = without(pluginResponse(marked), STATUS);
+      const success = withReplayMark({ description: '', ...response }, header);
+      written.set(success, undefined);
+      return success;
+    },
+  });
 }
 
 /** Swagger lets a handler's answers replace those of its class, and lists a header of both twice. */
@@ -124,8 +140,8 @@ function ownResponses(handler: Handler): Responses {
   return own;
 }
 
-function without(responses: Responses, statuses: ReadonlySet<string>): Responses {
-  return Object.fromEntries(Object.entries(responses).filter(([status]) => !statuses.has(status)));
+function without<T>(entries: Readonly<Record<string, T>>, names: ReadonlySet<string>): Record<string, T> {
+  return Object.fromEntries(Object.entries(entries).filter(([name]) => !names.has(name)));
 }
 
 function refusals({ errorFormat }: ModuleSettings): Responses {
@@ -149,30 +165,20 @@ function refusals({ errorFormat }: ModuleSettings): Responses {
   };
 }
 
-/** Once a handler has documented answers, Swagger adds no default one and takes none from its plugin: both are kept here. */
-function successResponses(controller: Controller, handler: Handler, documented: Responses): Responses {
-  const successes = Object.entries(documented).filter(
-    ([status]) => status === 'default' || /^[23]/.test(status),
-  );
-  if (successes.length > 0) return Object.fromEntries(successes);
-  const response = pluginResponse(controller, handler.name);
-  const status = typeof response.status === 'number' ? response.status : successStatus(handler);
-  return { [status]: { description: '', ...response } };
-}
-
 function successStatus(handler: Handler): number {
   const status = Reflect.getMetadata(SWAGGER.httpCode, handler) as number | undefined;
   return status ?? (Reflect.getMetadata(NEST_METADATA.method, handler) === RequestMethod.POST ? 201 : 200);
 }
 
-function pluginResponse(controller: Controller, name: string): Documentation {
+/** In the responses it is the name, not a part. */
+const STATUS: ReadonlySet<string> = new Set(['status']);
+const OF_OPERATION: ReadonlySet<string> = new Set(['summary', 'deprecated', 'tags']);
+
+function pluginResponse({ controller, name }: MarkedHandler): Documentation {
   const factory: unknown = Reflect.get(controller, SWAGGER.pluginFactory);
   if (typeof factory !== 'function') return {};
   const described = (factory.call(controller) as Record<string, Documentation | undefined>)[name] ?? {};
-  const ofOperation = ['summary', 'deprecated', 'tags'];
-  const response = Object.fromEntries(
-    Object.entries(described).filter(([key]) => !ofOperation.includes(key)),
-  );
+  const response = without(described, OF_OPERATION);
   const { type } = response;
   return Array.isArray(type) ? { ...response, type: type[0] as unknown, isArray: true } : response;
 }
