@@ -308,6 +308,15 @@ describe('IdempotencyService.run()', () => {
     expect(work).toHaveBeenCalledTimes(1);
   });
 
+  it('asks `settle` what becomes of a result beyond maxResponseBytes, as of an answer', async () => {
+    const { service } = await start({ maxResponseBytes: 10 });
+    const settle = jest.fn(() => 'release' as const);
+    const work = jest.fn(() => 'x'.repeat(11));
+    for (let runs = 0; runs < 2; runs++) await service.run({ ...INVOICE, settle }, work);
+    expect(work).toHaveBeenCalledTimes(2);
+    expect(settle).toHaveBeenCalledWith({ status: 200, handler: 'returned', default: 'keep' });
+  });
+
   it('runs unprotected with enabled: false', async () => {
     const { service } = await start({ enabled: false });
     const work = jest.fn((lease: Lease) => ({ at: new Date(0), key: lease.key }));

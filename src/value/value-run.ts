@@ -40,7 +40,8 @@ export async function runForValue<T>(
     throw error;
   }
   const isTooLarge = outcome.body.length > maxResponseBytes;
-  await claim.settle(isTooLarge ? hold('returned') : decide({ kind: 'outcome', outcome }, end, settle));
+  const ending = isTooLarge ? TOO_LARGE : ({ kind: 'outcome', outcome } as const);
+  await claim.settle(decide(ending, end, settle));
   return given;
 }
 
@@ -64,7 +65,12 @@ async function settleThrow(claim: Claim): Promise<void> {
   await claim.settle(decideWithoutAnswer(end, 500, claim.plan.settings.settle));
 }
 
+/** Values have no status: a `settle` function is told this one. */
+const RETURNED = 200;
+
+const TOO_LARGE = { kind: 'unreplayable', status: RETURNED } as const;
+
 /** The outcome of work whose value was encoded. */
 export function outcomeOf(body: Buffer): Outcome {
-  return { status: 200, headers: [], body };
+  return { status: RETURNED, headers: [], body };
 }
