@@ -5,7 +5,7 @@ import {
   ServiceUnavailableException,
   UseInterceptors,
 } from '@nestjs/common';
-import { map, mergeMap } from 'rxjs';
+import { from, map, mergeMap } from 'rxjs';
 import { IdempotencyService, type FinishedRun } from '../src';
 import { Gate } from './fixtures/gate';
 import { describePlatforms, marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
@@ -63,6 +63,14 @@ function generators(path: string, mark: Mark) {
     @mark()
     async *unread() {
       yield await Promise.resolve(1);
+    }
+    @Post('before')
+    @UseInterceptors({
+      intercept: (_context, next) => from(InProgress.run()).pipe(mergeMap(() => next.handle())),
+    })
+    @mark()
+    before() {
+      return 1;
     }
     @Post('interceptor')
     @UseInterceptors({
@@ -180,6 +188,23 @@ describePlatforms(kit => {
 
     expect(first.body.toString()).toContain('"code":"in-progress"');
     expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
+    await service.delete(request);
+  });
+
+  it("An interceptor within throws one of the library's own errors before the handler: the key is free", async () => {
+    const work = new Gate();
+    const request = { operation: 'ask', key: 'one' };
+    const job = service.run(request, () => work.pass());
+    await work.reached();
+    InProgress.run = () => service.run(request, () => work.pass());
+    const key = newKey();
+    const first = await app.post('/marked/before', key);
+    work.open();
+    await job;
+    const second = await app.post('/marked/before', key);
+
+    expect(first.body.toString()).toContain('"code":"in-progress"');
+    expect([statusOf(second), isReplay(second)]).toEqual([201, false]);
     await service.delete(request);
   });
 });

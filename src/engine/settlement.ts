@@ -80,6 +80,7 @@ export function decide(ending: Ending, handler: HandlerEnd, option: SettleOption
 
 /** What becomes of a claim whose run has no answer to keep: its work threw, or others answered while it ran on. */
 export function decideWithoutAnswer(handler: HandlerEnd, status: number, option: SettleOption): Decision {
+  if (handler.state === 'not-entered') return RELEASE;
   return handler.state === 'threw' && isTransient(status)
     ? decide({ kind: 'unreplayable', status }, handler, option)
     : hold(handler.state, status);
