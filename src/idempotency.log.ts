@@ -30,7 +30,7 @@ export class AlarmLog {
     kind.lastLoggedAt = time;
     kind.unlogged = 0;
     if (event.name === 'lease-lost') this.logger.warn(lossText(event) + more);
-    else if (event.error === undefined) this.logger.warn(refusalText(event) + more);
+    else if (event.name === 'conflict') this.logger.warn(refusalText(event) + more);
     else this.logger.error(failureText(event) + more);
   };
 
