@@ -699,11 +699,16 @@ describeOwnRedis('RedisStorage and a connection that breaks', () => {
     await redis.stop();
   });
 
-  it('takes an outcome for not sent yet where Redis has no room for the connection', async () => {
-    const crowded = await startRedis(['--requirepass', 'password']);
-    const [admin, application] = [1, 2].map(
-      () => new Redis({ port: crowded.port, password: 'password', protocol: 2, disconnectTimeout: 50 }),
-    ) as [Redis, Redis];
+  it.each<[string, string, RedisOptions]>([
+    ['the reply to a command of the handshake', 'password', {}],
+    // Nothing is sent before the script, so it gets the reply.
+    ['the reply to our script', '', { enableReadyCheck: false, disableClientInfo: true }],
+  ])('takes an outcome for not sent yet where Redis has no room for the connection: %s', async (...row) => {
+    const [, password, handshake] = row;
+    const crowded = await startRedis(password === '' ? [] : ['--requirepass', password]);
+    const options: RedisOptions = { port: crowded.port, password, protocol: 2, disconnectTimeout: 50 };
+    const admin = new Redis(options);
+    const application = new Redis({ ...options, ...handshake });
     application.on('error', () => undefined);
     const behind = new RedisStorage({ client: application });
     await behind.create('a', claimBy('owner'));

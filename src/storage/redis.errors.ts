@@ -3,10 +3,11 @@ import { RecordUnreadableError, StorageUnavailableError } from '../idempotency.e
 
 /**
  * Replies that mean that this server cannot serve us now. Redis 6 puts them in the middle of the message when they come
- * out of a script, so the whole message is searched.
+ * out of a script, so the whole message is searched. A connection that there is no room for gets its refusal as the reply
+ * to whatever it sends first.
  */
 const UNAVAILABLE =
-  /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|WRONGPASS|UNBLOCKED)\b/;
+  /\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|TRYAGAIN|MISCONF|BUSY|NOAUTH|WRONGPASS|UNBLOCKED)\b|^ERR max number of clients\b/;
 /** Replies to a command that was not executed: another server has the slot, or this one does not know the script. */
 const TURNED_AWAY = /^(MOVED|ASK|NOSCRIPT) /;
 /** NOPERM, and what it reads as, by release, where it is a script's command that is refused. */
