@@ -208,6 +208,35 @@ const WRONG_RESOLUTIONS: readonly Wrong[] = [
     }),
   ],
   [
+    'resolve that, repeated, finds the record in none of the states',
+    '7: resolve may be repeated by whoever has settled the record',
+    right => ({
+      resolve: (key, states, resolution) => {
+        const record = right.get(key);
+        return (
+          record !== undefined && states.includes(record.state) && right.resolve(key, states, resolution)
+        );
+      },
+    }),
+  ],
+  [
+    'resolve that takes every record of its token for settled',
+    '7: resolve may be repeated by whoever has settled the record',
+    right => {
+      const tokens = new Map<string, string>();
+      return {
+        resolve: (key, states, resolution) => {
+          if (resolution !== undefined && tokens.get(key) === resolution.token && right.get(key)) {
+            return right.resolve(key, states, resolution) || true;
+          }
+          const isDone = right.resolve(key, states, resolution);
+          if (isDone && resolution !== undefined) tokens.set(key, resolution.token);
+          return isDone;
+        },
+      };
+    },
+  ],
+  [
     'resolve that revives what has expired',
     '4: resolve finds nothing where the record has expired',
     right => {

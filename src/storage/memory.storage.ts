@@ -169,7 +169,8 @@ export class MemoryStorage implements IdempotencyStorage {
   ): boolean {
     const nowMs = this.#options.clock.now();
     const row = this.#find(recordKey, nowMs);
-    if (row === NONE || !states.includes(readState(this.#rows, row, nowMs).state)) return false;
+    if (row === NONE) return false;
+    if (!states.includes(readState(this.#rows, row, nowMs).state)) return this.#isSettledBy(row, resolution);
     if (resolution === undefined) return this.delete(recordKey);
 
     const { token, completion } = resolution;
@@ -207,6 +208,14 @@ export class MemoryStorage implements IdempotencyStorage {
 
   #isClaimOf(row: number, token: string): boolean {
     return this.#rows.state(row) === CLAIMED && this.#rows.token(row) === token;
+  }
+
+  /** Whether the row is what the same resolution has made of it: its reply was lost, and it is repeated. */
+  #isSettledBy(row: number, resolution: Resolution | undefined): boolean {
+    const state = this.#rows.state(row);
+    if (resolution === undefined || state === CLAIMED) return false;
+    const isSameKind = 'held' in resolution.completion === (state !== COMPLETED);
+    return isSameKind && this.#rows.token(row) === resolution.token;
   }
 
   #leaseLeftMs(recordKey: string): number {

@@ -122,7 +122,8 @@ return removed`;
 
 /**
  * KEYS[1] the row; ARGV: states that it may be in (letters of field s), then, to settle it instead of freeing the key: token,
- * ttlMs, state (c or h), names and values of the fields. Reply: 1 = done, 0 = there is no row in these states.
+ * ttlMs, state (c or h), names and values of the fields. Reply: 1 = done, now or by an earlier call with the same token that
+ * settled it so; 0 = there is no row in these states.
  *
  * A row without an expiry cannot be read, so it is in no state; a negative PTTL must not pass for the end of a lease. Fields are
  * written before others go, so that an outcome that does not fit fails before it has changed anything.
@@ -131,12 +132,15 @@ const RESOLVE = `
 local frees, ttl = #ARGV == 1, tonumber(ARGV[3] or '')
 local settles = ttl and ttl >= 1 and (ARGV[4] == 'c' or ARGV[4] == 'h') and #ARGV % 2 == 0
 if not (frees or settles) then return redis.error_reply('ERR wrong arguments') end
-local row = redis.call('HMGET', KEYS[1], 's', 'o', 'n')
+local row = redis.call('HMGET', KEYS[1], 's', 'o', 'n', 't')
 local left = redis.call('PTTL', KEYS[1])
 local state = row[1]
 if not state or left <= 0 then return 0 end
 if state == 'p' and left <= (tonumber(row[2] or '') or 0) then state = 'h' end
-if #state ~= 1 or not string.find(ARGV[1], state, 1, true) then return 0 end
+if #state ~= 1 or not string.find(ARGV[1], state, 1, true) then
+  if settles and row[4] == ARGV[2] and row[1] == ARGV[4] then return 1 end
+  return 0
+end
 if frees then
   redis.call('DEL', KEYS[1])
 else

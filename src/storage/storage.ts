@@ -111,7 +111,8 @@ export interface Resolution {
  *    record that has expired.
  * 5. Bytes come back as they went in, also where whoever gave or read them changes its buffer.
  * 6. Every record carries a format version; a release reads its own and the one before.
- * 7. Any method may be repeated after a lost reply.
+ * 7. Any method may be repeated after a lost reply. `resolve` with the same token and the same kind of completion then says
+ *    `true` again, although the record has left the states that it was to be in.
  * 8. An unknown key is no error, and keys are kept apart by every character.
  * 9. An in-progress row carries its lease deadline. After it, a claim with `onLapse: 'rerun'` is gone. One with `onLapse: 'hold'`
  *    reads as held, `outcome-unknown`, for `ttlMs` more; its owner may still come back, and nobody else may claim it.
@@ -141,7 +142,8 @@ export interface IdempotencyStorage {
 
   /**
    * For operators: where the record is in one of the states, gives it the resolution, or frees the key where there is none;
-   * its owner then owns nothing. One step: no request can claim the key in between. `false`: it is in none of the states.
+   * its owner then owns nothing. One step: no request can claim the key in between. `false`: it is in none of the states,
+   * and is not what a resolution with the same token has made of it already.
    */
   resolve?:
     | ((

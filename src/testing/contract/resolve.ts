@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Completion, IdempotencyRecord, OutcomeHeader, Resolution } from '../../storage/storage';
+import type { IdempotencyRecord, OutcomeHeader, Resolution } from '../../storage/storage';
 import {
   assertOutcome,
   assertState,
@@ -148,7 +148,11 @@ const timeTests: Specification = test => {
 const atomicTests: Specification = test => {
   test('3: of several resolutions at once of a state that they end, exactly one is done', async trial => {
     await trial.claimed();
-    const isDone = await Promise.all(Array.from({ length: AT_ONCE }, () => resolve(trial, ['in-progress'])));
+    const isDone = await Promise.all(
+      Array.from({ length: AT_ONCE }, (_, index) =>
+        resolve(trial, ['in-progress'], { token: `token-${index}` }),
+      ),
+    );
     assert.equal(isDone.filter(Boolean).length, 1);
     assertOutcome(await trial.get(), RESOLVED);
   });
@@ -170,10 +174,10 @@ const atomicTests: Specification = test => {
 async function resolve(
   { storage, key, rival }: Trial,
   states: readonly IdempotencyRecord['state'][],
-  resolution: { completion?: Completion; ttlMs?: number } = {},
+  resolution: Partial<Resolution> = {},
 ): Promise<boolean | undefined> {
-  const { completion = RESOLVED, ttlMs = LONG_MS } = resolution;
-  return storage.resolve?.(key, states, { token: rival, completion, ttlMs } satisfies Resolution);
+  const { token = rival, completion = RESOLVED, ttlMs = LONG_MS } = resolution;
+  return storage.resolve?.(key, states, { token, completion, ttlMs } satisfies Resolution);
 }
 
 async function free({ storage, key }: Trial): Promise<boolean | undefined> {
