@@ -9,6 +9,7 @@ import { RowDetails } from '../src/cli/row-details';
 import { RedisCluster } from './fixtures/redis-cluster';
 import { BuiltCli, runCli } from './support/cli';
 import { describeOwnRedis, freePort, startRedis, type RedisServer } from './support/redis';
+import { TlsProxy } from './support/tls-proxy';
 
 let built: BuiltCli;
 beforeAll(() => (built = new BuiltCli()));
@@ -214,6 +215,21 @@ describeOwnRedis('other set-ups of Redis', () => {
       const env = { REDIS_URL: 'redis://:p%40ss%3Aword@ignored/3' };
       const ended = await built.spawn(['inspect', '--record-key', recordKey(1), ...sentinels], env);
       expect(ended).toMatchObject({ code: 0, stderr: '' });
+    });
+
+    it('speaks TLS with sentinels that want it', async () => {
+      const proxy = await TlsProxy.start(sentinel.port);
+      const args = ['inspect', '--record-key', recordKey(1), '--sentinel', `shop@127.0.0.1:${proxy.port}`];
+      const env = {
+        REDIS_URL: 'redis://:p%40ss%3Aword@ignored/3',
+        NODE_EXTRA_CA_CERTS: proxy.certificateFile,
+      };
+      const ended = await built.spawn([...args, '--sentinel-tls'], env);
+      const distrusted = await built.spawn([...args, '--sentinel-tls'], { REDIS_URL: env.REDIS_URL });
+      const plain = await built.spawn(args, env);
+      await proxy.stop();
+      expect(ended).toMatchObject({ code: 0, stderr: '' });
+      expect([distrusted.code, plain.code]).toEqual([3, 3]);
     });
 
     it.each([

@@ -105,6 +105,11 @@ describe('a wrong command line', () => {
       ['stats', '--cluster', '--sentinel', 'a@b:1'],
       'Expected --sentinel or --cluster',
     ],
+    [
+      'TLS to no sentinels',
+      ['stats', '--sentinel-tls'],
+      'Expected --sentinel beside --sentinel-tls, got none',
+    ],
     ['a wrong sentinel', ['stats', '--sentinel', 'b:1'], 'Expected --sentinel to be NAME@HOST:PORT'],
   ])('with %s is told what was expected', async (_what, args, message) => {
     const ended = await runCli(args.length === 0 ? [] : [args[0]!, ...URL_FLAG, ...args.slice(1)]);

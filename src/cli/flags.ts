@@ -42,6 +42,9 @@ export const CONNECTION_FLAGS = {
     value: 'NAME@HOST:PORT,…',
     help: 'asks these sentinels for the master; user, password and db are those of the URL, where there is one, their own password is REDIS_SENTINEL_PASSWORD',
   },
+  'sentinel-tls': {
+    help: 'speaks TLS with the sentinels; with their master only where the URL is rediss://',
+  },
   cluster: { help: 'the URL is that of any node of a Redis Cluster' },
   prefix: { value: 'TEXT', help: 'the `prefix` of RedisStorage; idempotency by default' },
   'key-prefix': {

@@ -16,7 +16,10 @@ export function targetOf(args: Arguments, { env }: Io): Target {
   args.oneOf(['sentinel', 'cluster'], false);
   const url = args.text('redis-url') ?? (env.REDIS_URL || undefined);
   const sentinel = args.text('sentinel');
-  if (sentinel !== undefined) return sentinelTarget(sentinel, url, env.REDIS_SENTINEL_PASSWORD);
+  if (sentinel !== undefined) return sentinelTarget(sentinel, url, toSentinels(args, env));
+  if (args.isSet('sentinel-tls')) {
+    throw new UsageError('Expected --sentinel beside --sentinel-tls, got none: which sentinels speak TLS?');
+  }
   if (url === undefined) {
     throw new UsageError('Expected --redis-url or REDIS_URL, got neither: which Redis holds the records?');
   }
@@ -65,7 +68,17 @@ function parametersOf({ searchParams, hash }: URL): ReadonlyMap<string, string> 
   );
 }
 
-function sentinelTarget(text: string, url: string | undefined, sentinelPassword?: string): Target {
+/** How sentinels are spoken to, which the URL does not tell. */
+type ToSentinels = Pick<RedisOptions, 'sentinelPassword' | 'sentinelTLS'>;
+
+function toSentinels(args: Arguments, { REDIS_SENTINEL_PASSWORD: sentinelPassword }: Io['env']): ToSentinels {
+  return {
+    ...(sentinelPassword ? { sentinelPassword } : {}),
+    ...(args.isSet('sentinel-tls') ? { sentinelTLS: {} } : {}),
+  };
+}
+
+function sentinelTarget(text: string, url: string | undefined, ofSentinels: ToSentinels): Target {
   const at = text.indexOf('@');
   const name = text.slice(0, at);
   const sentinels = text
@@ -85,7 +98,7 @@ function sentinelTarget(text: string, url: string | undefined, sentinelPassword?
       name,
       role: 'master',
       sentinels: sentinels.filter(sentinel => sentinel !== undefined),
-      ...(sentinelPassword ? { sentinelPassword } : {}),
+      ...ofSentinels,
       ...{ username, password, family, db },
       ...(tls === undefined ? {} : { tls, enableTLSForSentinelMode: true }),
     },
