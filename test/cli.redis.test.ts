@@ -59,7 +59,7 @@ describe('a Redis that is not there', () => {
     rmSync(folder, { recursive: true });
     expect(ended.code).toBe(2);
     expect(ended.stderr).toContain(
-      'Expected ioredis 5 or 6 to be installed beside nestjs-idempotency, got none',
+      'Expected ioredis 5.2 or later, or 6, to be installed beside nestjs-idempotency, got none',
     );
   });
 });

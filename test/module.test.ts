@@ -485,6 +485,6 @@ it('RedisStorage does not tell the URL that it is given instead of a client', ()
 
 it('RedisStorage is refused without a client', () => {
   expect(() => new RedisStorage({ client: undefined as never })).toThrow(
-    'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got nothing',
+    'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got nothing',
   );
 });

@@ -334,10 +334,13 @@ describe('RedisStorage options', () => {
   const client = { defineCommand: () => undefined, options: {}, status: 'ready' } as unknown as Redis;
 
   it.each<[unknown, string]>([
-    [undefined, 'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got nothing'],
+    [
+      undefined,
+      'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got nothing',
+    ],
     [
       { sendCommand: 1 },
-      'Expected `client` to be an ioredis client or Cluster (version 5 or 6), got an object of class Object',
+      'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got an object of class Object',
     ],
   ])('client %p is refused', (wrong, message) => {
     expect(() => new RedisStorage({ client: wrong as Redis })).toThrow(

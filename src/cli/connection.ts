@@ -60,7 +60,7 @@ async function loadIoredis(): Promise<Ioredis> {
   } catch (error) {
     if (!/_?MODULE_NOT_FOUND$/.test(String((error as NodeJS.ErrnoException).code))) throw error;
     throw new UsageError(
-      'Expected ioredis 5 or 6 to be installed beside nestjs-idempotency, got none: npm install ioredis, or, outside of an application, npx -p nestjs-idempotency -p ioredis nestjs-idempotency …',
+      'Expected ioredis 5.2 or later, or 6, to be installed beside nestjs-idempotency, got none: npm install ioredis, or, outside of an application, npx -p nestjs-idempotency -p ioredis nestjs-idempotency …',
     );
   }
 }

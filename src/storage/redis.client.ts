@@ -27,7 +27,7 @@ export interface RedisSubscriber {
   disconnect(): void;
 }
 
-/** `new Redis()` of ioredis 5 or 6. Typed by what is called, because the classes of the two are not assignable. */
+/** `new Redis()` of ioredis 5.2 or later, or 6. Typed by what is called, because the classes of the two are not assignable. */
 export interface RedisSingleClient extends RedisConnection, SharedConnection {
   connect(): Promise<unknown>;
   once(event: 'ready' | 'end', listener: () => void): unknown;
@@ -35,7 +35,7 @@ export interface RedisSingleClient extends RedisConnection, SharedConnection {
   defineCommand(name: string, definition: { lua: string; numberOfKeys?: number }): void;
 }
 
-/** `new Redis.Cluster()` of ioredis 5 or 6. */
+/** `new Redis.Cluster()` of ioredis 5.2 or later, or 6. */
 export interface RedisClusterClient {
   readonly isCluster: boolean;
   readonly options: { readonly keyPrefix?: string | undefined; readonly scaleReads?: unknown };
@@ -119,7 +119,7 @@ export function masters(client: RedisClient): RedisConnection[] {
 export function checkClient(client: RedisClient | undefined): asserts client is RedisClient {
   if (typeof client?.defineCommand !== 'function') {
     throw new IdempotencyConfigurationError(
-      `Expected \`client\` to be an ioredis client or Cluster (version 5 or 6), got ${nameOf(client)}`,
+      `Expected \`client\` to be an ioredis client or Cluster (version 5.2 or later, or 6), got ${nameOf(client)}`,
     );
   }
   if (!isCluster(client)) return;

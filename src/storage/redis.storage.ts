@@ -27,8 +27,8 @@ import type {
 
 export interface RedisStorageOptions {
   /**
-   * The application's connected ioredis client or Cluster, version 5 or 6. It stays the application's: the storage adds
-   * its commands to it and never closes it.
+   * The application's connected ioredis client or Cluster, version 5.2 or later, or 6. It stays the application's: the
+   * storage adds its commands to it and never closes it.
    */
   readonly client: RedisClient;
   /**
