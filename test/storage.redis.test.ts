@@ -162,6 +162,21 @@ describeRedis('RedisStorage', () => {
       expect(await storage.delete('a')).toBe(true);
     });
 
+    it.each<[string, number | undefined]>([
+      ['', undefined],
+      ['0', undefined],
+      ['99', undefined],
+      ['100', 100],
+      ['599', 599],
+      ['600', undefined],
+      ['9999999999999999', undefined],
+    ])('is held with the status %j, and tells one that HTTP has: %j', async (c, status) => {
+      await client.hset(`${prefix}:a`, { v: '1', s: 'h', t: 't', f: 'f', w: 'outcome-not-stored', c });
+      await client.pexpire(`${prefix}:a`, LONG_MS);
+      const record = await storage.get('a');
+      expect([record?.state, record?.state === 'held' && record.status]).toEqual(['held', status]);
+    });
+
     it('is no hash, and says that it cannot be read', async () => {
       await client.set(`${prefix}:a`, 'secret');
       expect((await expectUnreadable()).message).toContain('not a hash');

@@ -151,8 +151,13 @@ function parseHeld(fields: Fields): Pick<HeldRecord, 'held' | 'status'> {
   const held = text(fields, 'w');
   if (!HELD_REASONS.includes(held))
     throw new RecordUnreadableError('its field w is none of the known reasons');
-  const known = fields.c !== null && fields.c.length > 0;
-  return known ? { held: held as HeldReason, status: integer(fields, 'c') } : { held: held as HeldReason };
+  const status = fields.c === null || fields.c.length === 0 ? NaN : integer(fields, 'c');
+  return isStatus(status) ? { held: held as HeldReason, status } : { held: held as HeldReason };
+}
+
+/** Node.js sends others too, so such a row is not damaged; clients and operators are told of those that HTTP has. */
+function isStatus(status: number): boolean {
+  return status >= 100 && status <= 599;
 }
 
 function parseHeaders(json: string): OutcomeHeader[] {
