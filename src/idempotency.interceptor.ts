@@ -17,7 +17,6 @@ import type { ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
-import { isEventHandler } from './routes/discovery';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
 import { runUnderWay } from './value/value-calls';
 import { ValuePlanner } from './value/value-plan';
@@ -44,7 +43,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       : undefined;
     if (route === undefined) return next.handle();
     if (context.getType() !== 'http') {
-      return this.protectValue(route, context, next).catch(error => this.refuseValue(route, context, error));
+      return this.protectValue(route, context, next).catch(error => this.rethrow(error));
     }
     const exchange = new HttpExchange(this.parts, route, context, next);
     const mark = markOf(exchange.request);
@@ -82,27 +81,20 @@ export class IdempotencyInterceptor implements NestInterceptor {
     next: CallHandler,
   ): Promise<Observable<unknown>> {
     if (runUnderWay(context) !== undefined) return next.handle();
-    const exchange = new ValueExchange(this.engine.shutdown, context, next);
-    return this.carryOut(await this.planValue(route, context), route, exchange);
-  }
-
-  private async planValue(route: Route, context: ExecutionContext): Promise<RequestPlan | undefined> {
+    const exchange = new ValueExchange(this.engine, route.name, context, next);
+    let plan: RequestPlan | undefined;
     try {
-      return await this.valuePlanner.plan(context, route);
+      plan = await this.valuePlanner.plan(context, route);
     } catch (error) {
-      if (error instanceof IdempotencyError) this.reportInvalid(route, error);
-      throw error;
+      if (!(error instanceof IdempotencyError)) throw error;
+      this.reportInvalid(route, error);
+      return exchange.refuse(error);
     }
+    return this.carryOut(plan, route, exchange);
   }
 
-  private refuseValue(route: Route, context: ExecutionContext, error: unknown): never {
-    if (!(error instanceof IdempotencyError)) throw error;
-    const { code } = error;
-    // Nest logs no such error, and of an event nobody gets it.
-    if (LOST_EVENT.has(code) && isEventHandler(context.getHandler())) {
-      this.engine.events.logOnly({ name: 'conflict', route: route.name, code });
-    }
-    throw error.inFormat(this.settings.errorFormat);
+  private rethrow(error: unknown): never {
+    throw error instanceof IdempotencyError ? error.inFormat(this.settings.errorFormat) : error;
   }
 
   private reportInvalid(route: Route, error: IdempotencyError): void {
@@ -114,16 +106,6 @@ export class IdempotencyInterceptor implements NestInterceptor {
     else this.engine.events.emit(event);
   }
 }
-
-/** Refusals after which an event is not handled at all: of one that is in progress, the first delivery is. */
-const LOST_EVENT: ReadonlySet<string> = new Set([
-  'key-missing',
-  'key-invalid',
-  'key-reused',
-  'body-unreadable',
-  'outcome-unknown',
-  'outcome-not-stored',
-]);
 
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',

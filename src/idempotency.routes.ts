@@ -6,7 +6,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { hasOuter, isBoundGlobally, isOverridden, laterInterceptors } from './routes/bindings';
+import { hasOurs, hasOuter, isBoundGlobally, isOverridden, laterInterceptors } from './routes/bindings';
 import {
   handlerOf,
   handlerNames,
@@ -43,7 +43,7 @@ import {
   type Served,
 } from './routes/route-names';
 import { trackHandler } from './routes/tracking';
-import { refuseMade, refuseOuterSerializer, requireValueLevel } from './routes/value-checks';
+import { refuseOuterSerializer, refuseUnboundMutations, requireValueLevel } from './routes/value-checks';
 
 /** A marked handler, with all that can be known of it before the first request. */
 export interface Route {
@@ -157,9 +157,9 @@ export class IdempotencyRoutes implements OnModuleInit {
     const { config } = this;
     const replaced = replacedByInstances(this.marked, this.served.modules);
     refuseUnmarked(replaced);
-    const [ofHttp, ofValues] = split(this.marked, ({ handler }) => isHttpHandler(handler));
-    for (const marked of ofValues) refuseOuterSerializer(marked, config);
-    for (const marked of ofHttp) {
+    this.checkBound();
+    for (const marked of this.marked) refuseOuterSerializer(marked, config);
+    for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
       const route = this.find(marked.controller, marked.handler);
       const bound = {
         ...marked,
@@ -211,12 +211,26 @@ export class IdempotencyRoutes implements OnModuleInit {
     }
   }
 
+  /** Of what factories have made, too, any mark but that of a mutation would have no effect. */
   private checkMade(): void {
     for (const controller of madeClasses(this.ours, this.served.modules)) {
       for (const name of handlerNames(controller.prototype)) {
         const handler = handlerOf(controller, name);
-        if (handler !== undefined) refuseMade(`${controller.name}.${name}`, handler);
+        if (handler === undefined || isHttpHandler(handler)) continue;
+        const overrides = overridesOf(handler);
+        if (overrides === undefined) continue;
+        const settings = this.settingsOf(controller, name, overrides);
+        requireValueLevel(`${controller.name}.${name}`, handler, settings);
+        watchHandler(handler);
       }
+    }
+  }
+
+  private checkBound(): void {
+    if (isBoundGlobally(this.config)) return;
+    for (const module of this.ours.filter(({ injectables }) => !hasOurs(injectables))) {
+      const made = madeClasses([module], this.served.modules);
+      [...classesOf(module), ...made].forEach(refuseUnboundMutations);
     }
   }
 

@@ -1,8 +1,7 @@
 import type { CallHandler, ExecutionContext } from '@nestjs/common';
 import { defer, finalize, from, lastValueFrom, toArray, type Observable } from 'rxjs';
 import type { Claim } from './engine/claim';
-import type { Shutdown } from './engine/shutdown';
-import type { Execution } from './idempotency.engine';
+import type { Execution, IdempotencyEngine } from './idempotency.engine';
 import { RecordUnreadableError, ShuttingDownError, type IdempotencyError } from './idempotency.errors';
 import { isEventHandler } from './routes/discovery';
 import type { Outcome } from './storage/storage';
@@ -19,7 +18,8 @@ export class ValueExchange implements Execution<Observable<unknown>> {
   private readonly codec: ValueCodec;
 
   constructor(
-    private readonly shutdown: Pick<Shutdown, 'hasBegun'>,
+    private readonly engine: Pick<IdempotencyEngine, 'events' | 'shutdown'>,
+    private readonly route: string,
     private readonly context: ExecutionContext,
     private readonly next: CallHandler,
   ) {
@@ -42,7 +42,14 @@ export class ValueExchange implements Execution<Observable<unknown>> {
   }
 
   refuse(error: IdempotencyError): never {
+    this.logLostEvent(error);
     throw error;
+  }
+
+  /** Of an event nobody gets the refusal, and Nest logs none of ours. */
+  private logLostEvent({ code }: IdempotencyError): void {
+    if (!LOST_EVENT.has(code) || !isEventHandler(this.context.getHandler())) return;
+    this.engine.events.logOnly({ name: 'conflict', route: this.route, code });
   }
 
   executeUnprotected(): Observable<unknown> {
@@ -55,8 +62,18 @@ export class ValueExchange implements Execution<Observable<unknown>> {
 
   /** Of a hybrid application transports close last, when nobody waits for outcomes any more. Nobody would send an event again. */
   private refuseWhileClosing(): void {
-    const { context, shutdown } = this;
+    const { context } = this;
+    const { shutdown } = this.engine;
     const isRequest = context.getType() === 'rpc' && !isEventHandler(context.getHandler());
     if (isRequest && shutdown.hasBegun) throw new ShuttingDownError();
   }
 }
+
+/** Refusals after which an event is never handled. One that is in progress, or whose outcome was not stored, is or was. */
+const LOST_EVENT: ReadonlySet<string> = new Set([
+  'key-missing',
+  'key-invalid',
+  'key-reused',
+  'body-unreadable',
+  'outcome-unknown',
+]);

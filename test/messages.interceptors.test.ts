@@ -15,6 +15,7 @@ import { Exclude, Transform } from 'class-transformer';
 import {
   concat,
   from,
+  map,
   merge,
   mergeMap,
   of,
@@ -227,6 +228,18 @@ describe.each([
     const app = await start({ within: twice, work: () => ++runs });
 
     expect([await app.ask(), await app.ask()]).toEqual(['outcome-not-stored', 'outcome-not-stored']);
+    expect(runs).toBe(1);
+    await app.close();
+  });
+
+  it('is held where an interceptor within fails once it has returned', async () => {
+    let runs = 0;
+    const fails = map(() => {
+      throw new Error('cannot be shown');
+    });
+    const app = await start({ within: piped(fails), work: () => ++runs });
+
+    expect([await app.ask(), await app.ask()]).toEqual(['cannot be shown', 'outcome-not-stored']);
     expect(runs).toBe(1);
     await app.close();
   });

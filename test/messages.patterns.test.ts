@@ -66,6 +66,59 @@ it.each(['getPattern', 'getTopic', 'getSubject', 'getChannel'])(
   },
 );
 
+it('An object is one pattern, however a client orders its members', async () => {
+  const done: number[] = [];
+  @Controller()
+  class Consumer {
+    @MessagePattern([{ v: 1, cmd: 'reserve' }, 'cancel'])
+    @Idempotent(byId)
+    work() {
+      return done.push(1);
+    }
+  }
+  const app = await startConsumer(Consumer);
+  const ask = (sent: string) => app.call('{"cmd":"reserve","v":1}', { id: 'a' }, { getPattern: () => sent });
+  const answers = [await ask('{"cmd":"reserve","v":1}'), await ask('{"v":1, "cmd":"reserve"}')];
+
+  expect(answers).toEqual([1, 1]);
+  expect(await app.service.get({ route: 'message {"v":1,"cmd":"reserve"}', key: 'a' })).toBeDefined();
+  await app.close();
+});
+
+it.each(['shop?.paid', 'till[12].paid', 'orders.>', 'orders.#'])(
+  '%s stands for many patterns',
+  async pattern => {
+    let runs = 0;
+    @Controller()
+    class Consumer {
+      @MessagePattern(pattern)
+      @Idempotent(byId)
+      work() {
+        return ++runs;
+      }
+    }
+    const app = await startConsumer(Consumer);
+    const ask = (sent: string) => app.call(pattern, { id: 'a' }, { getTopic: () => sent });
+    expect([await ask('one'), await ask('two'), await ask('one')]).toEqual([1, 2, 1]);
+    await app.close();
+  },
+);
+
+it('Regular expressions, as Kafka takes them, are no two handlers of one event', async () => {
+  @Controller()
+  class Consumer {
+    @EventPattern(/^orders\..*/ as unknown as string)
+    @Idempotent(byId)
+    orders(_event: object): void {}
+
+    @EventPattern(/^shops\..*/ as unknown as string)
+    @Idempotent(byId)
+    shops(_event: object): void {}
+  }
+  const app = await startConsumer(Consumer);
+  await app.close();
+});
+
 it('Where a transport does not tell the pattern, one handler is one operation', async () => {
   let runs = 0;
   @Controller()

@@ -1,5 +1,6 @@
 import {
   Controller,
+  Inject,
   Injectable,
   Logger,
   UseInterceptors,
@@ -9,7 +10,7 @@ import {
 } from '@nestjs/common';
 import { EventPattern, MessagePattern, Payload } from '@nestjs/microservices';
 import { timeout, type Observable } from 'rxjs';
-import { Idempotent, IdempotencyLease, MemoryStorage, type Lease } from '../src';
+import { Idempotent, IdempotencyLease, IdempotencyService, MemoryStorage, type Lease } from '../src';
 import { FaultyStorage } from '../src/testing';
 import { Gate } from './fixtures/gate';
 import { startConsumer } from './support/own-transport';
@@ -187,6 +188,32 @@ describe('An event that is refused', () => {
         expect.stringContaining(`An event for message paid was refused (\`${code}\`)`),
       ),
     );
+  });
+
+  it('is not told of where its handler ran, and was refused itself or could not be stored', async () => {
+    @Controller()
+    class Consumer {
+      constructor(@Inject(IdempotencyService) private readonly service: IdempotencyService) {}
+
+      @EventPattern('pays')
+      @Idempotent(byId)
+      async pays(event: object): Promise<void> {
+        await this.service.run({ operation: 'pay', key: 'one', payload: event }, () => undefined);
+      }
+      @EventPattern('counts')
+      @Idempotent(byId)
+      counts(_event: unknown): bigint {
+        return 1n;
+      }
+    }
+    const app = await startConsumer(Consumer);
+    const send = (pattern: string, id: string) => app.call(pattern, { id }, {}).catch(() => undefined);
+    for (const pattern of ['pays', 'counts']) {
+      for (const id of ['a', 'b', 'a']) await send(pattern, id);
+    }
+    await app.close();
+
+    expect(lines).toEqual([]);
   });
 
   it('because the first delivery is at work, is not', async () => {

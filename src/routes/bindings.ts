@@ -20,17 +20,11 @@ export function laterInterceptors(handler: Handler): unknown[] {
 
 /** Those that are bound globally, on the class or on the handler, and stand within ours: it acts at its outermost binding. */
 export function actingWithin(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
-  return withinOurs(allInterceptors(config, controller, handler));
-}
-
-/** The same for those that stand around ours. */
-export function actingAround(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
-  const all = allInterceptors(config, controller, handler);
-  return all.slice(0, Math.max(all.findIndex(isOurs), 0));
-}
-
-function allInterceptors(config: ApplicationConfig, controller: Controller, handler: Handler): unknown[] {
-  return [...globalInterceptors(config), ...interceptorsOf(controller), ...interceptorsOf(handler)];
+  return withinOurs([
+    ...globalInterceptors(config),
+    ...interceptorsOf(controller),
+    ...interceptorsOf(handler),
+  ]);
 }
 
 /** Whether the application binds ours for all handlers. */
@@ -39,13 +33,22 @@ export function isBoundGlobally(config: ApplicationConfig): boolean {
 }
 
 /** Classes of the global interceptors; Nest calls those that it makes for each request last. */
-function globalInterceptors(config: ApplicationConfig): unknown[] {
+export function globalInterceptors(config: ApplicationConfig): unknown[] {
   const ofRequests = config.getGlobalRequestInterceptors().map(({ metatype }) => metatype);
   return [...config.getGlobalInterceptors().map(classOf), ...ofRequests];
 }
 
-function withinOurs(interceptors: readonly unknown[]): unknown[] {
+export function withinOurs(interceptors: readonly unknown[]): unknown[] {
   return interceptors.slice(interceptors.findIndex(isOurs) + 1);
+}
+
+export function aroundOurs(interceptors: readonly unknown[]): unknown[] {
+  return interceptors.slice(0, Math.max(interceptors.findIndex(isOurs), 0));
+}
+
+/** Whether Nest has made ours for the classes of a module. */
+export function hasOurs(injectables: ReadonlyMap<unknown, unknown>): boolean {
+  return [...injectables.keys()].some(isOurs);
 }
 
 /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
@@ -62,12 +65,17 @@ export function isOurs(interceptor: unknown): boolean {
   return typeof interceptor === 'function' && Reflect.hasMetadata(INTERCEPTOR_METADATA, interceptor);
 }
 
-/** Whether it makes plain data of instances by the decorators of their class. */
+/** Whether it makes plain data of instances by the decorators of their class. What a subclass does by an `intercept()` of its own is not known. */
 export function isSerializer(interceptor: unknown): boolean {
   if (typeof interceptor !== 'function') return false;
+  const { prototype } = interceptor as { readonly prototype: object | undefined };
   return (
-    interceptor === ClassSerializerInterceptor || interceptor.prototype instanceof ClassSerializerInterceptor
+    prototype !== undefined && interceptOf(prototype) === interceptOf(ClassSerializerInterceptor.prototype)
   );
+}
+
+function interceptOf(prototype: object): unknown {
+  return Reflect.get(prototype, 'intercept');
 }
 
 /** Nest injects one of these into upload interceptors, whose classes `FileInterceptor()` and its like make under any name. */

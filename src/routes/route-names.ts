@@ -41,8 +41,8 @@ export function servesManyPatterns(handler: Handler): boolean {
   const patterns: unknown = Reflect.getMetadata(NEST_METADATA.pattern, handler);
   const [first, ...others] = [patterns].flat();
   if (others.length > 0 || first instanceof RegExp) return true;
-  // Wildcards of NATS (`*`, `>`), RabbitMQ (`*`, `#`), MQTT (`+`, `#`) and Redis (`*`).
-  return typeof first === 'string' && /[*#+>]/.test(first);
+  // Wildcards of NATS (`*`, `>`), RabbitMQ (`*`, `#`), MQTT (`+`, `#`) and Redis (`*`, `?`, `[…]`).
+  return typeof first === 'string' && /[*#+>?[]/.test(first);
 }
 
 /** A marked handler with a `key` function, whose records are kept under its name. */
@@ -114,6 +114,7 @@ function headersOf({ controller, handler }: NamedHandler, served: Served): unkno
 /** Nest keeps patterns in an array. */
 function patternText(pattern: unknown): string {
   const first = firstOf(pattern);
+  if (first instanceof RegExp) return String(first);
   return typeof first === 'string' ? first : JSON.stringify(first);
 }
 

@@ -2,24 +2,29 @@ import type { ApplicationConfig } from '@nestjs/core';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import type { IdempotencyRouteOptions } from '../idempotency.options';
 import type { RouteSettings } from '../idempotency.settings';
-import { actingAround, actingWithin, isSerializer } from './bindings';
+import { aroundOurs, globalInterceptors, interceptorsOf, isSerializer, withinOurs } from './bindings';
 import {
-  isHttpHandler,
+  handlerNames,
+  handlerOf,
+  isEventHandler,
   isMessageHandler,
   isMutation,
   overridesOf,
+  type Controller,
   type Handler,
   type MarkedHandler,
 } from './discovery';
 import { NEST_METADATA } from './metadata';
 
-/** Nest serves mutations of what a factory has made, and gives them none of the interceptors and guards that their class names. */
-export function refuseMade(at: string, handler: Handler): void {
-  if (overridesOf(handler) === undefined || isHttpHandler(handler)) return;
-  if (!isMutation(handler)) throw unprotectable(at);
-  throw new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\`, but its class is provided as a value or by a factory, for which Nest binds neither interceptors nor guards, so it would run unprotected. Provide the class itself, or by \`useClass\`.`,
-  );
+/** Refuses marked mutations of a resolver whose module has no interceptor of ours: Nest takes interceptors from there. */
+export function refuseUnboundMutations(resolver: Controller): void {
+  for (const name of handlerNames(resolver.prototype)) {
+    const handler = handlerOf(resolver, name);
+    if (handler === undefined || !isMutation(handler) || overridesOf(handler) === undefined) continue;
+    throw new IdempotencyConfigurationError(
+      `${resolver.name}.${name} is marked with \`@Idempotent()\`, but its class is provided as a value, by a factory or by \`useClass\`, for which Nest makes no interceptors, so it would run unprotected. List the class itself among the \`providers\` of its module.`,
+    );
+  }
 }
 
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
@@ -81,12 +86,15 @@ function unprotectable(at: string): IdempotencyConfigurationError {
 
 /**
  * Refuses a message or mutation that leaves its interceptor as plain data, while an interceptor around it tells by class what to leave
- * out: excluded fields would be sent.
+ * out: excluded fields would be sent. An event sends nothing.
  */
 export function refuseOuterSerializer(marked: MarkedHandler, config: ApplicationConfig): void {
   const { controller, handler, name } = marked;
-  const isAround = actingAround(config, controller, handler).some(isSerializer);
-  if (!isAround || actingWithin(config, controller, handler).some(isSerializer)) return;
+  if (!isMutation(handler) && (!isMessageHandler(handler) || isEventHandler(handler))) return;
+  // Which global interceptors a connected microservice has, only Nest knows.
+  const own = [...interceptorsOf(controller), ...interceptorsOf(handler)];
+  const all = isMutation(handler) ? [...globalInterceptors(config), ...own] : own;
+  if (!aroundOurs(all).some(isSerializer) || withinOurs(all).some(isSerializer)) return;
   throw new IdempotencyConfigurationError(
     `${controller.name}.${name}: a ClassSerializerInterceptor stands around \`@Idempotent()\`, where repetitions are plain data, so what \`@Exclude()\` and \`@Transform()\` hide would be sent and stored. Bind it within too: \`@UseInterceptors(ClassSerializerInterceptor)\` on the handler, above \`@Idempotent()\`.`,
   );

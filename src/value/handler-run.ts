@@ -32,6 +32,10 @@ export class HandlerRun {
     this.error = error;
   }
 
+  get hasReturned(): boolean {
+    return this.state === 'returned';
+  }
+
   /** How the claim is held where what the call ends with is not its handler's: a `timeout()` gave up, and it runs on. */
   get heldAs(): Decision | undefined {
     const { state } = this;

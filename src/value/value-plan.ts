@@ -1,6 +1,7 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { RequestPlan } from '../engine/engine-parts';
 import { fingerprintValue, likeOwn, ownText } from '../http/fingerprint';
+import { canonicalJson } from '../http/fingerprint/canonical';
 import { KeyMissingError } from '../idempotency.errors';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { recordKeyOf } from '../record-key';
@@ -59,7 +60,18 @@ export class ValuePlanner {
 /** Under which keys of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
 function recordNameOf({ name, servesManyPatterns }: ValueRoute, context: ExecutionContext): string {
   const pattern = servesManyPatterns ? patternOf(context) : undefined;
-  return pattern === undefined || name === `message ${pattern}` ? name : `${name} ${pattern}`;
+  const isFirst = pattern === normalPattern(name.replace(/^message /, ''));
+  return pattern === undefined || isFirst ? name : `${name} ${pattern}`;
+}
+
+/** Nest finds a handler by an object whatever the order of its members; some transports tell the text that came. */
+function normalPattern(text: string): string {
+  if (!text.startsWith('{')) return text;
+  try {
+    return canonicalJson(JSON.parse(text));
+  } catch {
+    return text;
+  }
 }
 
 /** How the contexts of Nest's transports name what a message was sent to, without wildcards. */
@@ -70,7 +82,7 @@ function patternOf(context: ExecutionContext): string | undefined {
   for (const name of PATTERN_METHODS) {
     const method = call?.[name];
     const pattern: unknown = typeof method === 'function' ? method.call(call) : undefined;
-    if (typeof pattern === 'string') return pattern;
+    if (typeof pattern === 'string') return normalPattern(pattern);
   }
   return undefined;
 }

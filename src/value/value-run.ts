@@ -54,14 +54,19 @@ async function settledOnThrow<T>(
     return await work();
   } catch (error) {
     const heldAs = handler?.heldAs;
-    await (heldAs === undefined ? settleThrow(claim) : claim.abandon(heldAs));
+    await (heldAs === undefined ? settleThrow(claim, handler?.hasReturned) : claim.abandon(heldAs));
     throw error;
   }
 }
 
-/** A throw has no value that a repetition could get: its key is freed or held. */
-async function settleThrow(claim: Claim): Promise<void> {
-  const end = { state: 'threw', effectBegan: claim.hasEffectBegun } as const;
+/**
+ * A throw has no value that a repetition could get: its key is freed, or held.
+ *
+ * @param hasReturned the handler did its work, and an interceptor within threw
+ */
+async function settleThrow(claim: Claim, hasReturned = false): Promise<void> {
+  const state = hasReturned ? 'returned' : 'threw';
+  const end = { state, effectBegan: claim.hasEffectBegun } as const;
   await claim.settle(decideWithoutAnswer(end, 500, claim.plan.settings.settle));
 }
 

@@ -1,4 +1,4 @@
-import { Catch, Module, type RpcExceptionFilter } from '@nestjs/common';
+import { Catch, Module, type RpcExceptionFilter, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Server, type CustomTransportStrategy, type MessageHandler } from '@nestjs/microservices';
 import { lastValueFrom, throwError, type Observable } from 'rxjs';
@@ -45,7 +45,7 @@ class PassOn implements RpcExceptionFilter {
 
 /** A microservice of one consumer, and what calls its handlers by their pattern. */
 export async function startConsumer(
-  controller: new () => object,
+  controller: Type,
   storage: IdempotencyStorage = new MemoryStorage(),
   options: IdempotencyModuleOptions = {},
 ) {
