@@ -6,7 +6,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
-import { hasOurs, hasOuter, isBoundGlobally, isOverridden, laterInterceptors } from './routes/bindings';
+import { actingWithin, hasOurs, hasOuter, isBoundGlobally, isOverridden } from './routes/bindings';
 import {
   handlerOf,
   handlerNames,
@@ -54,7 +54,7 @@ export interface Route {
   readonly servesManyPatterns: boolean;
   /** Whether interceptors of the class, or earlier ones of the handler, stand around ours. */
   readonly hasOuter: boolean;
-  /** Whether later interceptors of the handler stand within ours. */
+  /** Whether other interceptors stand within ours. */
   readonly hasInner: boolean;
   readonly capture: CaptureRules;
   readonly planner: HttpPlanner;
@@ -240,13 +240,14 @@ export class IdempotencyRoutes implements OnModuleInit {
     if (overrides === undefined) return undefined;
     const settings = this.settingsOf(controller, name, overrides);
     const at = routeName(controller, handler, name, this.served);
+    const hasInner = actingWithin(this.config, controller, handler).length > 0;
     const route: Route = Object.freeze({
       name: at,
       settings,
       servesManyPatterns: servesManyPatterns(handler),
       hasOuter: hasOuter(controller, handler),
-      hasInner: laterInterceptors(handler).length > 0,
-      capture: captureRules(controller, handler, settings, name),
+      hasInner,
+      capture: captureRules({ controller, handler, name }, settings, hasInner),
       planner: new HttpPlanner(this.settings, at, settings),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
@@ -302,17 +303,16 @@ function injectsResponse(controller: Controller, name: string): boolean {
 }
 
 function captureRules(
-  controller: Controller,
-  handler: Handler,
+  { controller, handler, name }: MarkedHandler,
   settings: RouteSettings,
-  name: string,
+  hasInner: boolean,
 ): CaptureRules {
   const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
   const answersHead = !isUnsafe(handler);
   const injects = injectsResponse(controller, name);
   const passesThrough = Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
   const canBePlain = holdBack && !answersHead;
-  const isHeldWithin = injects || laterInterceptors(handler).length > 0;
+  const isHeldWithin = injects || hasInner;
   return Object.freeze({
     maxBytes,
     holdBack,

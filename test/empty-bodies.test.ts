@@ -86,6 +86,9 @@ async function send(app: TestApp, path: string, type: string, { key = `key-${++k
   return { key, status: answer.status, body: answer.body.toString(), replayed };
 }
 
+/** A client that sends it waits until somebody reads it. */
+const MORE = 'a'.repeat(1_000_000);
+
 describe.each(CASES)(
   'a request without a byte, to $platform, of the type "$type", rawBody: $rawBody',
   ({ platform, rawBody, type }) => {
@@ -160,6 +163,7 @@ describe('chunks that nobody parsed', () => {
   it.each([
     ['the end', '0\r\n\r\n', 201],
     ['a byte', '1\r\na\r\n0\r\n\r\n', 415],
+    ['more than is buffered', `${MORE.length.toString(16)}\r\n${MORE}\r\n0\r\n\r\n`, 415],
   ])('are waited for: %s that comes after the headers', async (what, bytes, status) => {
     const arrived = arrival();
     const wire = await app.connect();

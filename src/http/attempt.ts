@@ -21,7 +21,7 @@ import { leaveUnderWay, markRequest, type RequestMark } from '../idempotency.mar
 import { isPromise, type MaybePromise } from '../maybe-promise';
 import { realSetImmediate } from '../real-timers';
 import type { Capture, CaptureListener } from './capture/answer';
-import { followedGenerator, isAsyncGenerator } from './followed-generator';
+import { followedGenerator, isAsyncGenerator, type GeneratorListener } from './followed-generator';
 import { observed, type HandlerListener, type HandlerOver } from './observed';
 import { statusesOf } from './thrown-status';
 
@@ -98,19 +98,45 @@ export class Attempt implements CaptureListener, RequestMark {
   private followValue(value: unknown): unknown {
     // By its shape: the application may bring another copy of RxJS.
     if (isObservable(value)) return observed(value, this.reader());
-    if (isAsyncGenerator(value)) return followedGenerator(value, this.reader());
+    if (isAsyncGenerator(value)) return followedGenerator(value, this.readerOfGenerator());
     this.over('returned');
     return value;
   }
 
-  /** Is told of whoever reads what the handler returned. */
+  /** Is told of whoever reads what the handler returned: an Observable at once, or never. */
   private reader(): HandlerListener {
     let isRead = false;
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
     this.seekReader = () => void realSetImmediate(() => isRead || over('abandoned'));
-    // Where the answer was given already, or the client has gone, maybe nobody is left who would read it.
-    if (this.early !== undefined || this.isCut) this.seekReader();
+    this.seekReaderOfLate();
     return { begin: () => (isRead = true), over };
+  }
+
+  /** The same of a generator, which may be read once a slow interceptor is through. */
+  private readerOfGenerator(): GeneratorListener {
+    let isRead = false;
+    const unread = () => this.unread();
+    const look = () => isRead || unread();
+    this.seekReader = () => {
+      if (this.early === undefined) this.claim.giveUpLater(look);
+      else realSetImmediate(look);
+    };
+    this.seekReaderOfLate();
+    const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
+    return { begin: () => (isRead = true), over, unread };
+  }
+
+  /** Where the answer was given already, or the client has gone, maybe nobody is left who would read it. */
+  private seekReaderOfLate(): void {
+    if (this.early !== undefined || this.isCut) this.seekReader?.();
+  }
+
+  /** So what was answered in its place is its answer. */
+  private unread(): void {
+    const { early } = this;
+    this.early = undefined;
+    this.over('returned');
+    if (early !== undefined) void this.onEnding(early);
   }
 
   get filtersAnswer(): boolean {

@@ -86,6 +86,8 @@ function firstBytes(node: NodeRequest): Promise<boolean> {
     const tell = (hasContent: boolean) => {
       clearTimeout(timer);
       for (const event of EVENTS) node.off?.(event, look);
+      // It is going to be refused, and Node drops the rest of no request that somebody has listened to.
+      if (hasContent) node.resume?.();
       resolve(hasContent);
     };
     // Without bytes it is the end over HTTP/2, where a cut cannot be told from it; over HTTP/1 it is the cut.

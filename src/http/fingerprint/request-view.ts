@@ -11,6 +11,7 @@ export interface NodeRequest {
   readonly readableEnded?: boolean;
   /** Whether all of an HTTP/1 request has come. */
   readonly complete?: boolean;
+  resume?(): unknown;
   once?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
   off?(event: 'readable' | 'end' | 'close', listener: () => void): unknown;
 }
