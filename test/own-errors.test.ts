@@ -1,7 +1,15 @@
-import { Controller, Post, UseInterceptors, type CallHandler, type NestInterceptor } from '@nestjs/common';
+import {
+  Controller,
+  Post,
+  UseInterceptors,
+  type CallHandler,
+  type NestInterceptor,
+  type Type,
+} from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
 import { from, mergeMap } from 'rxjs';
-import { IdempotencyInterceptor, IdempotencyService } from '../src';
+import { Idempotent, IdempotencyInterceptor, IdempotencyService } from '../src';
+import { IdempotencyRoutes } from '../src/idempotency.routes';
 import { Gate } from './fixtures/gate';
 import { describePlatforms, marked, startApp, type TestApp } from './support/apps';
 import { newKey } from './support/apps.replay';
@@ -45,6 +53,13 @@ class AfterOnClass {
   }
 }
 
+@Controller('alone')
+class Alone {
+  @Post() @Idempotent() pay() {
+    return 1;
+  }
+}
+
 describePlatforms(kit => {
   let app: TestApp;
   let service: IdempotencyService;
@@ -53,7 +68,7 @@ describePlatforms(kit => {
     app = await startApp({
       platform: kit.platform,
       storage: kit.storage(),
-      controllers: [OnHandlers, BeforeOnClass, AfterOnClass],
+      controllers: [OnHandlers, BeforeOnClass, AfterOnClass, Alone],
       // So the interceptors of the classes stand within ours.
       providers: [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }],
     });
@@ -73,6 +88,13 @@ describePlatforms(kit => {
     await job;
     return [first, await app.post(path, key)] as const;
   }
+
+  it('are looked for only where another interceptor stands within', () => {
+    const routes = app.nest.get(IdempotencyRoutes);
+    const hasInner = (controller: Type) =>
+      routes.find(controller, Reflect.get(controller.prototype as object, 'pay'))?.hasInner;
+    expect([Alone, AfterOnClass].map(hasInner)).toEqual([false, true]);
+  });
 
   it.each(['/handler/before', '/class-before'])('before the handler: its key is free (%s)', async path => {
     const [first, second] = await ask(path);

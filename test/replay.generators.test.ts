@@ -11,7 +11,7 @@ import { map, mergeMap } from 'rxjs';
 import { IdempotencyService, type FinishedRun } from '../src';
 import { Gate } from './fixtures/gate';
 import { describePlatforms, marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
-import { expectHeld, expectReplay, newKey } from './support/apps.replay';
+import { expectReplay, newKey } from './support/apps.replay';
 import { headerOf, type WireAnswer } from './support/wire';
 
 /* Handlers that are async generators, whose bodies run while NestJS 12 reads and sends them. */
@@ -89,6 +89,9 @@ function generators(path: string, mark: Mark) {
       yield await Promise.resolve(1);
       yield 2;
     }
+    @Post('frozen') @mark() frozen() {
+      return Object.freeze(this.values());
+    }
     @Post('compiled') @mark() compiled() {
       const generator = this.closed();
       return {
@@ -107,11 +110,12 @@ function generators(path: string, mark: Mark) {
 describePlatforms(kit => {
   let app: TestApp;
   let service: IdempotencyService;
+  const storage = kit.storage();
 
   beforeAll(async () => {
     app = await startApp({
       platform: kit.platform,
-      storage: kit.storage(),
+      storage,
       controllers: [generators('marked', marked), generators('plain', unmarked)],
     });
     service = app.nest.get(IdempotencyService);
@@ -186,9 +190,37 @@ describePlatforms(kit => {
     await expectReplay(app, 'unread');
   });
 
+  it('is read by nobody: what is answered in its place waits until it is stored', async () => {
+    const complete = jest.spyOn(storage, 'complete');
+    const stored = new Gate();
+    complete.mockImplementationOnce(async (...args) => {
+      await stored.pass();
+      return storage.complete(...args);
+    });
+    const key = newKey();
+    let isAnswered = false;
+    const first = app.post('/marked/unread', key).finally(() => (isAnswered = true));
+    await stored.reached();
+    for (let turns = 0; turns < 20; turns++) await new Promise(setImmediate);
+    expect(isAnswered).toBe(false);
+    stored.open();
+    expect((await first).body.toString()).toBe('instead');
+    expect(isReplay(await app.post('/marked/unread', key))).toBe(true);
+    complete.mockRestore();
+  });
+
+  it('is frozen, so that it cannot be followed: replayed as it was sent', async () => {
+    await expectReplay(app, 'frozen');
+  });
+
   it('answers 204: kept, or held on Fastify, which begins to read it', async () => {
     if (kit.platform === 'express') await expectReplay(app, 'empty');
-    else await expectHeld(app, 'empty', 'outcome-unknown');
+    else {
+      const key = newKey();
+      const first = await app.post('/marked/empty', key);
+      await app.settled();
+      expect([first.status, (await app.post('/marked/empty', key)).status]).toEqual([204, 409]);
+    }
   });
 
   it('answers HEAD, for which nobody reads it: kept', async () => {

@@ -55,7 +55,7 @@ export class Attempt implements CaptureListener, RequestMark {
   /** Somebody asked for the handler again, although it may have done its work. */
   private mustHold = false;
   /** Looks for somebody who reads what the handler returned. */
-  private seekReader: (() => void) | undefined;
+  private seekReader: (() => MaybePromise<void>) | undefined;
 
   constructor(
     readonly claim: Claim,
@@ -115,28 +115,31 @@ export class Attempt implements CaptureListener, RequestMark {
   /** The same of a generator, which may be read once a slow interceptor is through. */
   private readerOfGenerator(): GeneratorListener {
     let isRead = false;
-    const unread = () => this.unread();
-    const look = () => isRead || unread();
+    const look = () => (isRead ? undefined : this.unread());
     this.seekReader = () => {
-      if (this.early === undefined) this.claim.giveUpLater(look);
-      else realSetImmediate(look);
+      if (this.early === undefined) return this.claim.giveUpLater(() => void look());
+      // The answer that was given in its place waits, for it may be the one to be stored.
+      return new Promise(resolve => realSetImmediate(() => resolve(look())));
     };
     this.seekReaderOfLate();
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
+    const unread = () => {
+      if (this.early === undefined) void this.unread();
+    };
     return { begin: () => (isRead = true), over, unread };
   }
 
   /** Where the answer was given already, or the client has gone, maybe nobody is left who would read it. */
   private seekReaderOfLate(): void {
-    if (this.early !== undefined || this.isCut) this.seekReader?.();
+    if (this.early !== undefined || this.isCut) void this.seekReader?.();
   }
 
   /** So what was answered in its place is its answer. */
-  private unread(): void {
+  private unread(): MaybePromise<void> {
     const { early } = this;
     this.early = undefined;
     this.over('returned');
-    if (early !== undefined) void this.onEnding(early);
+    return early && this.onEnding(early);
   }
 
   get filtersAnswer(): boolean {
@@ -168,8 +171,7 @@ export class Attempt implements CaptureListener, RequestMark {
     if (this.claim.isSettled) return;
     if (this.state === 'running' && !this.isOwnAnswer(ending)) {
       this.early = ending;
-      this.seekReader?.();
-      return;
+      return this.seekReader?.();
     }
     return this.claim.settle(this.decide(ending));
   }
@@ -183,7 +185,7 @@ export class Attempt implements CaptureListener, RequestMark {
 
   onCut(final: boolean): void {
     this.isCut = true;
-    if (this.state === 'running') this.seekReader?.();
+    if (this.state === 'running') void this.seekReader?.();
     else this.giveUpOnAnswer(final || this.state === 'abandoned');
   }
 

@@ -5,6 +5,8 @@ const METHODS = ['next', 'throw', 'return'] as const;
 /** Its body runs while it is read, as NestJS 12 does to send it. Known by its methods, for compilers make some of their own. */
 export function isAsyncGenerator(value: unknown): value is AsyncGenerator {
   if (typeof value !== 'object' || value === null || !(Symbol.asyncIterator in value)) return false;
+  // One that is frozen cannot be followed, and counts as returned.
+  if (!Object.isExtensible(value)) return false;
   return METHODS.every(name => typeof Reflect.get(value, name) === 'function');
 }
 

@@ -39,7 +39,7 @@ export function globalInterceptors(config: ApplicationConfig): unknown[] {
 }
 
 export function withinOurs(interceptors: readonly unknown[]): unknown[] {
-  return interceptors.slice(interceptors.findIndex(isOurs) + 1);
+  return interceptors.slice(interceptors.findIndex(isOurs) + 1).filter(one => !isOurs(one));
 }
 
 export function aroundOurs(interceptors: readonly unknown[]): unknown[] {
