@@ -1,5 +1,5 @@
 import { failure } from '../idempotency.validation';
-import type { Held, Outcome } from '../storage/storage';
+import type { Held, HeldReason, Outcome } from '../storage/storage';
 
 /** What becomes of a finished run. */
 export type Settlement = 'keep' | 'release' | 'hold';
@@ -87,10 +87,12 @@ export function decideWithoutAnswer(handler: HandlerEnd, status: number, option:
 }
 
 /** A handler that returned did its work; of one that threw nobody knows how much it did. */
+export function heldReason(state: HandlerState): HeldReason {
+  return state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown';
+}
+
 export function hold(state: HandlerState, status?: number): Decision {
-  return state === 'returned'
-    ? { settle: 'hold', held: { held: 'outcome-not-stored', status } }
-    : { settle: 'hold', held: { held: 'outcome-unknown', status } };
+  return { settle: 'hold', held: { held: heldReason(state), status } };
 }
 
 /**

@@ -5,6 +5,7 @@ import {
   AGAIN_WITHIN,
   decide,
   decideWithoutAnswer,
+  heldReason,
   hold,
   isTransient,
   mayRunAgain,
@@ -209,7 +210,7 @@ export class Attempt implements CaptureListener, RequestMark {
     if (isUnanswered && statusesOf(error).every(mayRun)) return;
     if (state === 'threw') throw error;
     this.mustHold = true;
-    throw this.host.prepare(new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown'));
+    throw this.host.prepare(new HeldError(heldReason(state)));
   }
 
   private get end(): HandlerEnd {

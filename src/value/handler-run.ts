@@ -1,10 +1,17 @@
 import type { Claim } from '../engine/claim';
-import { AGAIN_WITHIN, hold, mayRunAgain, type Decision, type HandlerState } from '../engine/settlement';
+import {
+  AGAIN_WITHIN,
+  heldReason,
+  hold,
+  mayRunAgain,
+  type Decision,
+  type HandlerState,
+} from '../engine/settlement';
 import type { HandlerOver } from '../http/observed';
 import { HeldError, InProgressError } from '../idempotency.errors';
 
-/** What `settle` is told of a throw that has no status. */
-const THROWN = 500;
+/** Values have no status: a `settle` function is told this one of a throw. */
+export const THROWN = 500;
 
 /** How far the handler of one message or mutation got, whatever interceptors within ours make of it. */
 export class HandlerRun {
@@ -51,6 +58,6 @@ export class HandlerRun {
     if (mayRunAgain(THROWN, end, claim.plan.settings.settle, AGAIN_WITHIN)) return;
     if (state === 'threw') throw error;
     this.mustHold = true;
-    throw new HeldError(state === 'returned' ? 'outcome-not-stored' : 'outcome-unknown');
+    throw new HeldError(heldReason(state));
   }
 }

@@ -60,8 +60,9 @@ export class ValuePlanner {
 /** Under which keys of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
 function recordNameOf({ name, servesManyPatterns }: ValueRoute, context: ExecutionContext): string {
   const pattern = servesManyPatterns ? patternOf(context) : undefined;
-  const isFirst = pattern === normalPattern(name.replace(/^message /, ''));
-  return pattern === undefined || isFirst ? name : `${name} ${pattern}`;
+  if (pattern === undefined) return name;
+  const first = normalPattern(name.replace(/^message /, ''));
+  return pattern === first ? name : `${name} ${pattern}`;
 }
 
 /** Nest finds a handler by an object whatever the order of its members; some transports tell the text that came. */

@@ -1,7 +1,7 @@
 import type { Claim } from '../engine/claim';
 import { decide, decideWithoutAnswer, hold } from '../engine/settlement';
 import type { Outcome } from '../storage/storage';
-import type { HandlerRun } from './handler-run';
+import { THROWN, type HandlerRun } from './handler-run';
 import { JSON_CODEC, type ValueCodec } from './value-codec';
 
 /**
@@ -67,10 +67,10 @@ async function settledOnThrow<T>(
 async function settleThrow(claim: Claim, hasReturned = false): Promise<void> {
   const state = hasReturned ? 'returned' : 'threw';
   const end = { state, effectBegan: claim.hasEffectBegun } as const;
-  await claim.settle(decideWithoutAnswer(end, 500, claim.plan.settings.settle));
+  await claim.settle(decideWithoutAnswer(end, THROWN, claim.plan.settings.settle));
 }
 
-/** Values have no status: a `settle` function is told this one. */
+/** What a `settle` function is told of a value. */
 const RETURNED = 200;
 
 const TOO_LARGE = { kind: 'unreplayable', status: RETURNED } as const;
