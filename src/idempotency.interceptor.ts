@@ -6,7 +6,7 @@ import {
   type ExecutionContext,
   type NestInterceptor,
 } from '@nestjs/common';
-import { of, type Observable } from 'rxjs';
+import { of, tap, type Observable } from 'rxjs';
 import type { RequestPlan } from './engine/engine-parts';
 import { IdempotencyEngine, type Execution } from './idempotency.engine';
 import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
@@ -120,5 +120,5 @@ const INVALID: ReadonlySet<string> = new Set([
 function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
   if (mark.replayed !== undefined) return of(mark.replayed.value);
   mark.assertCanBegin?.();
-  return next.handle();
+  return next.handle().pipe(tap({ error: error => mark.sees?.(error) }));
 }

@@ -12,6 +12,8 @@ export interface RequestMark {
   assertCanBegin?(): void;
   /** Calls the handler of a protected request, and follows it to its end. */
   follow?(handler: () => unknown): unknown;
+  /** An error comes out of the interceptors within. */
+  sees?(error: unknown): void;
 }
 
 /**

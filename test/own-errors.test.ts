@@ -1,13 +1,14 @@
 import {
   Controller,
   Post,
+  ServiceUnavailableException,
   UseInterceptors,
   type CallHandler,
   type NestInterceptor,
   type Type,
 } from '@nestjs/common';
 import { APP_INTERCEPTOR } from '@nestjs/core';
-import { from, mergeMap } from 'rxjs';
+import { from, mergeMap, retry } from 'rxjs';
 import { Idempotent, IdempotencyInterceptor, IdempotencyService } from '../src';
 import { IdempotencyRoutes } from '../src/idempotency.routes';
 import { Gate } from './fixtures/gate';
@@ -33,6 +34,18 @@ class OnHandlers {
     return 1;
   }
   @Post('after') @UseInterceptors(after) @marked() after() {
+    return 1;
+  }
+}
+
+let attempts = 0;
+const again: NestInterceptor = { intercept: (_context, next) => next.handle().pipe(retry(1)) };
+
+@Controller('retried')
+class Retried {
+  @Post() @UseInterceptors(after) @marked() @UseInterceptors(again) pay() {
+    attempts++;
+    if (attempts === 1) throw new ServiceUnavailableException();
     return 1;
   }
 }
@@ -68,7 +81,7 @@ describePlatforms(kit => {
     app = await startApp({
       platform: kit.platform,
       storage: kit.storage(),
-      controllers: [OnHandlers, BeforeOnClass, AfterOnClass, Alone],
+      controllers: [OnHandlers, Retried, BeforeOnClass, AfterOnClass, Alone],
       // So the interceptors of the classes stand within ours.
       providers: [{ provide: APP_INTERCEPTOR, useExisting: IdempotencyInterceptor }],
     });
@@ -110,4 +123,12 @@ describePlatforms(kit => {
       expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
     },
   );
+
+  it('after a retry() around has had the handler run again: held, never kept', async () => {
+    attempts = 0;
+    const [first, second] = await ask('/retried');
+    expect(attempts).toBe(2);
+    expect(first.body.toString()).toContain('"code":"in-progress"');
+    expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
+  });
 });
