@@ -2,13 +2,16 @@ import {
   ConflictException,
   Controller,
   Get,
+  Header,
   HttpCode,
   Post,
+  RequestTimeoutException,
   ServiceUnavailableException,
   UseInterceptors,
+  type NestInterceptor,
 } from '@nestjs/common';
-import { map, mergeMap } from 'rxjs';
-import { IdempotencyService, type FinishedRun } from '../src';
+import { finalize, from, map, mergeMap, raceWith, retry, throwError, toArray } from 'rxjs';
+import { IdempotencyLease, IdempotencyService, type FinishedRun, type Lease } from '../src';
 import { Gate } from './fixtures/gate';
 import { describePlatforms, marked, startApp, unmarked, type Mark, type TestApp } from './support/apps';
 import { expectReplay, newKey } from './support/apps.replay';
@@ -18,10 +21,55 @@ import { headerOf, type WireAnswer } from './support/wire';
 
 let gate = new Gate();
 let isOpen = false;
+let attempts = 0;
 const told: FinishedRun[] = [];
 const settle = (run: FinishedRun) => {
   told.push(run);
   return run.default;
+};
+
+const again: NestInterceptor = { intercept: (_context, next) => next.handle().pipe(retry(1)) };
+
+/** Reads each generator, closes it whatever came, and has a second one made where the first one fails. */
+const readAgain: NestInterceptor = {
+  intercept: (_context, next) =>
+    next.handle().pipe(
+      mergeMap((values: AsyncGenerator<number>) => {
+        const close = () => void values.return(undefined);
+        return from(values).pipe(toArray(), finalize(close));
+      }),
+      retry(1),
+    ),
+};
+
+/** Such as an audit that is away. */
+const failAfter: NestInterceptor = {
+  intercept: (_context, next) =>
+    next.handle().pipe(mergeMap(() => throwError(() => new ServiceUnavailableException()))),
+};
+
+/** Begins to read once the gate is open. */
+const readLate: NestInterceptor = {
+  intercept: (_context, next) =>
+    next.handle().pipe(
+      mergeMap(async (values: AsyncIterable<number>) => {
+        await gate.pass();
+        const all: number[] = [];
+        for await (const value of values) all.push(value);
+        return all;
+      }),
+    ),
+};
+
+/** Answers 408 as soon as the reader waits, until a test opens. */
+const giveUp: NestInterceptor = {
+  intercept: (_context, next) => {
+    if (isOpen) return next.handle();
+    const timeout = from(gate.reached()).pipe(
+      mergeMap(() => throwError(() => new RequestTimeoutException())),
+    );
+    return next.handle().pipe(raceWith(timeout));
+  },
 };
 
 function generators(path: string, mark: Mark) {
@@ -72,22 +120,34 @@ function generators(path: string, mark: Mark) {
     @Get('got') @mark() async *got() {
       yield await Promise.resolve(1);
     }
-    @Post('late')
-    @UseInterceptors({
-      intercept: (_context, next) =>
-        next.handle().pipe(
-          mergeMap(async (values: AsyncIterable<number>) => {
-            await gate.pass();
-            const all: number[] = [];
-            for await (const value of values) all.push(value);
-            return all;
-          }),
-        ),
-    })
-    @mark()
-    async *late() {
+    @Post('late') @UseInterceptors(readLate) @mark() async *late() {
       yield await Promise.resolve(1);
       yield 2;
+    }
+    @Post('events') @Header('Content-Type', 'text/event-stream') @mark() async *events() {
+      yield 'data: 1\n\n';
+      await gate.pass();
+      yield 'data: 2\n\n';
+    }
+    @Post('read-again') @UseInterceptors(readAgain) @mark() async *readAgain() {
+      await new Promise(setImmediate);
+      attempts++;
+      if (attempts === 1) throw new ServiceUnavailableException();
+      await new Promise(setImmediate);
+      yield attempts;
+    }
+    @Post('asked-again') @UseInterceptors(failAfter) @mark() @UseInterceptors(again) async *askedAgain() {
+      yield await Promise.resolve(1);
+    }
+    @Post('given-up') @UseInterceptors(readLate) @mark() @UseInterceptors(giveUp) async *givenUp() {
+      yield await Promise.resolve(1);
+    }
+    @Post('fixed') @mark() fixed() {
+      const values = this.values();
+      for (const name of ['next', 'throw', 'return'] as const) {
+        Object.defineProperty(values, name, { value: values[name].bind(values) });
+      }
+      return values;
     }
     @Post('frozen') @mark() frozen() {
       return Object.freeze(this.values());
@@ -107,6 +167,16 @@ function generators(path: string, mark: Mark) {
   return Generators;
 }
 
+@Controller('effects')
+class Effects {
+  @Post() @Header('Content-Type', 'text/event-stream') @marked() async *begin(
+    @IdempotencyLease() lease: Lease,
+  ) {
+    await lease.effectBegins();
+    yield 'data: 1\n\n';
+  }
+}
+
 describePlatforms(kit => {
   let app: TestApp;
   let service: IdempotencyService;
@@ -116,7 +186,7 @@ describePlatforms(kit => {
     app = await startApp({
       platform: kit.platform,
       storage,
-      controllers: [generators('marked', marked), generators('plain', unmarked)],
+      controllers: [generators('marked', marked), generators('plain', unmarked), Effects],
     });
     service = app.nest.get(IdempotencyService);
   });
@@ -124,6 +194,7 @@ describePlatforms(kit => {
   beforeEach(() => {
     gate = new Gate();
     isOpen = false;
+    attempts = 0;
     told.length = 0;
   });
 
@@ -209,8 +280,79 @@ describePlatforms(kit => {
     complete.mockRestore();
   });
 
-  it('is frozen, so that it cannot be followed: replayed as it was sent', async () => {
-    await expectReplay(app, 'frozen');
+  it.each(['frozen', 'fixed'])(
+    'is %s, so that it cannot be followed: replayed as it was sent',
+    async route => {
+      await expectReplay(app, route);
+    },
+  );
+
+  it('sends events: its key is free once it is over', async () => {
+    const key = newKey();
+    const wire = await app.connect();
+    wire.send({ path: '/marked/events', headers: { 'Idempotency-Key': key } });
+    await gate.reached();
+    const early = await app.post('/marked/events', key);
+    gate.open();
+    await app.settled();
+    await wire.abort();
+    const late = await app.post('/marked/events', key);
+
+    expect(early.body.toString()).toContain('"code":"in-progress"');
+    expect([late.body.toString(), isReplay(late)]).toEqual(['data: 1\n\ndata: 2\n\n', false]);
+  });
+
+  it('sends events, and its client goes: its key is free', async () => {
+    const key = newKey();
+    const wire = await app.connect();
+    wire.send({ path: '/marked/events', headers: { 'Idempotency-Key': key } });
+    await gate.reached();
+    await wire.abort();
+    gate.open();
+    await app.settled();
+    const second = await app.post('/marked/events', key);
+
+    expect([statusOf(second), isReplay(second)]).toEqual([201, false]);
+  });
+
+  it('sends events after its effect has begun: held', async () => {
+    const key = newKey();
+    await app.post('/effects', key);
+    await app.settled();
+    const second = await app.post('/effects', key);
+
+    expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
+  });
+
+  it('is closed once more while a retry() within reads the next one: what that gives is kept', async () => {
+    const key = newKey();
+    const first = await app.post('/marked/read-again', key);
+    const second = await app.post('/marked/read-again', key);
+
+    expect([first, second].map(answer => answer.body.toString())).toEqual(['[2]', '[2]']);
+    expect(isReplay(second)).toBe(true);
+  });
+
+  it('is read by nobody, and a retry() around asks for it again: held, and our refusal is not kept', async () => {
+    const key = newKey();
+    const first = await app.post('/marked/asked-again', key);
+    await app.settled();
+    const second = await app.post('/marked/asked-again', key);
+
+    expect(first.body.toString()).toContain('"code":"in-progress"');
+    expect(second.body.toString()).toContain('"code":"outcome-not-stored"');
+  });
+
+  it('is given up before anybody reads it: nobody knows how much its handler did', async () => {
+    const key = newKey();
+    const first = await app.post('/marked/given-up', key);
+    await app.settled();
+    gate.open();
+    isOpen = true;
+    const second = await app.post('/marked/given-up', key);
+
+    expect(statusOf(first)).toBe(408);
+    expect(second.body.toString()).toContain('"code":"outcome-unknown"');
   });
 
   it('answers 204: kept, or held on Fastify, which begins to read it', async () => {

@@ -48,13 +48,17 @@ export class Attempt implements CaptureListener, RequestMark {
   /** What the handler threw. */
   private error: unknown;
   capture: Capture | undefined;
-  /** An answer that others gave while the handler runs on: a timeout's 408. */
+  /** An answer that ended, or began as server-sent events, while the handler runs on: a timeout's 408. */
   private early: Ending | undefined;
   private isCut = false;
   /** The handler threw after it had begun to answer. */
   private brokeOff = false;
   /** Somebody asked for the handler again, although it may have done its work. */
   private mustHold = false;
+  /** The same while it was running: the answer may be our own error. */
+  private isAskedMeanwhile = false;
+  /** Nobody reads the generator that it returned. */
+  private isUnread = false;
   /** Looks for somebody who reads what the handler returned. */
   private seekReader: (() => MaybePromise<void>) | undefined;
 
@@ -139,7 +143,9 @@ export class Attempt implements CaptureListener, RequestMark {
   private unread(): MaybePromise<void> {
     const { early } = this;
     this.early = undefined;
-    this.over('returned');
+    this.isUnread = true;
+    this.mustHold ||= this.isAskedMeanwhile;
+    this.over(early === undefined && this.isCut ? 'abandoned' : 'returned');
     return early && this.onEnding(early);
   }
 
@@ -157,10 +163,16 @@ export class Attempt implements CaptureListener, RequestMark {
     }
     // What a handler lets through of its lease is answered as if we had thrown it.
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
-    if (this.early !== undefined) {
-      const status = state === 'threw' ? finalStatusOf(error) : statusOf(this.early);
-      void this.claim.settle(decideWithoutAnswer(this.end, status, this.claim.plan.settings.settle));
-    } else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
+    if (this.early !== undefined) void this.claim.settle(this.decideLate(this.early));
+    else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
+  }
+
+  /** The handler is over only after its answer, which others have given, or which it streams. */
+  private decideLate(early: Ending): Decision {
+    const { settle } = this.claim.plan.settings;
+    if (early.kind === 'event-stream') return decide(early, this.end, settle);
+    const status = this.state === 'threw' ? finalStatusOf(this.error) : statusOf(early);
+    return decideWithoutAnswer(this.end, status, settle);
   }
 
   /** An error that comes out of the interceptors within, whoever of them threw it. */
@@ -203,7 +215,10 @@ export class Attempt implements CaptureListener, RequestMark {
   private assertMayRun(allowed: readonly Settlement[]): void {
     const { state, error } = this;
     if (state === 'not-entered') return;
-    if (state === 'running') throw this.host.prepare(new InProgressError(1));
+    if (state === 'running') {
+      this.isAskedMeanwhile = true;
+      throw this.host.prepare(new InProgressError(1));
+    }
     const isUnanswered = this.capture?.committed !== true;
     const { settle } = this.claim.plan.settings;
     const mayRun = (status: number) => mayRunAgain(status, this.end, settle, allowed);
@@ -234,6 +249,8 @@ export class Attempt implements CaptureListener, RequestMark {
   /** An answer that tells of no failure is taken for the handler's own, wherever it may have run unseen: its work is not done twice. */
   private endBehind(status: number): HandlerEnd {
     const { end } = this;
+    // A timeout's 408 says nothing of what the handler did before its generator was made.
+    if (this.isUnread && isTransient(status)) return { ...end, state: 'abandoned' };
     const ranUnseen = end.state === 'not-entered' && status < 400 && this.host.mayRunUnseen;
     return ranUnseen ? { ...end, state: 'returned' } : end;
   }

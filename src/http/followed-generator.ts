@@ -1,13 +1,16 @@
-import type { HandlerListener } from './observed';
+import type { HandlerListener, HandlerOver } from './observed';
 
 const METHODS = ['next', 'throw', 'return'] as const;
 
 /** Its body runs while it is read, as NestJS 12 does to send it. Known by its methods, for compilers make some of their own. */
 export function isAsyncGenerator(value: unknown): value is AsyncGenerator {
   if (typeof value !== 'object' || value === null || !(Symbol.asyncIterator in value)) return false;
-  // One that is frozen cannot be followed, and counts as returned.
-  if (!Object.isExtensible(value)) return false;
-  return METHODS.every(name => typeof Reflect.get(value, name) === 'function');
+  return METHODS.every(name => typeof Reflect.get(value, name) === 'function' && canReplace(value, name));
+}
+
+/** One whose methods are fixed cannot be followed, and counts as returned. */
+function canReplace(value: object, name: string): boolean {
+  return Object.getOwnPropertyDescriptor(value, name)?.configurable ?? Object.isExtensible(value);
 }
 
 export interface GeneratorListener extends HandlerListener {
@@ -20,6 +23,12 @@ type Step = (...args: unknown[]) => Promise<IteratorResult<unknown>>;
 /** The same generator, followed: it is over when its body is, also where its reader gives up while it works. */
 export function followedGenerator(generator: AsyncGenerator, listener: GeneratorListener): AsyncGenerator {
   let isBegun = false;
+  let isOver = false;
+  // A `return()` that comes late must not end the run of a `retry()`.
+  const over = (state: HandlerOver, error?: unknown) => {
+    if (!isOver) listener.over(state, error);
+    isOver = true;
+  };
   for (const name of METHODS) {
     const step = Reflect.get(generator, name) as Step;
     const followed: Step = async (...args) => {
@@ -28,15 +37,15 @@ export function followedGenerator(generator: AsyncGenerator, listener: Generator
       try {
         const result = await Reflect.apply(step, generator, args);
         if (name === 'return' && !isBegun) listener.unread();
-        else if (name === 'return') listener.over('abandoned');
-        else if (result.done === true) listener.over('returned');
+        else if (name === 'return') over('abandoned');
+        else if (result.done === true) over('returned');
         return result;
       } catch (error) {
-        listener.over('threw', error);
+        over('threw', error);
         throw error;
       }
     };
-    Object.defineProperty(generator, name, { value: followed });
+    Object.defineProperty(generator, name, { value: followed, configurable: true, writable: true });
   }
   return generator;
 }
