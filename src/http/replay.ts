@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
-import { bytesOf, isWritable } from './capture/answer';
+import { bytesOf, isWritable } from './capture/chunks';
 import { isSentWithoutBody } from './capture/snapshot';
 import { readableOutcome } from './coding';
 import { headerOf, mergeVary } from './headers';

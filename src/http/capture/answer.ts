@@ -6,6 +6,7 @@ import type { MaybePromise } from '../../maybe-promise';
 import { codingOf, decoded } from '../coding';
 import { isHttp2, type RawResponse } from '../raw-response';
 import { spoilsDisposition } from '../write-head';
+import { bytesOf, joined } from './chunks';
 import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './snapshot';
 
 /** What a Fastify handler sent, before later hooks changed it. */
@@ -254,12 +255,6 @@ export function tell(listener: CaptureListener, ending: Ending): MaybePromise<vo
   }
 }
 
-/** What Node does with a chunk for a response that has ended. */
-export function refuseChunk(callback: ((error: Error) => void) | undefined): false {
-  if (callback) process.nextTick(callback, new Error('The response has ended already.'));
-  return false;
-}
-
 /** Old streams do not say in public whether they have ended. */
 function hasEnded(source: unknown): boolean {
   const { readableEnded, _readableState: state } = source as {
@@ -269,60 +264,8 @@ function hasEnded(source: unknown): boolean {
   return readableEnded ?? state?.endEmitted ?? true;
 }
 
-/** Whether Node writes a chunk of this type. */
-export function isWritable(chunk: unknown): chunk is string | Uint8Array {
-  return typeof chunk === 'string' || chunk instanceof Uint8Array;
-}
-
-/** Whether a chunk is longer than this, whatever the encoding of a text: hex has two characters a byte. */
-function isLonger(chunk: unknown, maxBytes: number): boolean {
-  if (typeof chunk === 'string') return chunk.length > 2 * maxBytes;
-  return chunk instanceof Uint8Array && chunk.byteLength > maxBytes;
-}
-
-/**
- * Bytes of a chunk, as a copy: its writer may use the buffer again. One that is too long to be kept only waits until its key is held, and is
- * no copy. `undefined` for what cannot be written.
- */
-export function bytesOf(chunk: unknown, encoding: unknown, maxBytes: number): Buffer | undefined {
-  if (!isWritable(chunk)) return undefined;
-  if (typeof chunk !== 'string') {
-    return isLonger(chunk, maxBytes)
-      ? Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
-      : Buffer.from(chunk);
-  }
-  return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
-}
-
-/** Bytes of an answer that is there in one piece; `undefined` too where it is too long to be kept. */
-export function keepableBytesOf(whole: unknown, maxBytes: number): Buffer | undefined {
-  return isLonger(whole, maxBytes) ? undefined : bytesOf(whole, 'utf8', maxBytes);
-}
-
 function isUtf8Text(chunk: unknown, encoding: unknown): boolean {
   return (
     typeof chunk === 'string' && chunk !== '' && (typeof encoding !== 'string' || /^utf-?8$/i.test(encoding))
   );
-}
-
-/** All chunks as one; a single one needs no copy. */
-export function joined(chunks: readonly Buffer[]): Buffer {
-  const [first] = chunks;
-  return first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks);
-}
-
-/** The arguments of `write` and `end`, whose encoding and callback can be left out. */
-export function chunkArguments(args: readonly unknown[]): {
-  chunk: unknown;
-  encoding: unknown;
-  callback: ((error?: Error | null) => void) | undefined;
-} {
-  const [chunk, encoding, callback] = args;
-  if (isCallback(chunk)) return { chunk: undefined, encoding: undefined, callback: chunk };
-  if (isCallback(encoding)) return { chunk, encoding: undefined, callback: encoding };
-  return { chunk, encoding, callback: isCallback(callback) ? callback : undefined };
-}
-
-function isCallback(argument: unknown): argument is (error?: Error | null) => void {
-  return typeof argument === 'function';
 }

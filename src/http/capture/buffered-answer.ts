@@ -1,7 +1,8 @@
 import { STATUS_CODES, type OutgoingHttpHeaders } from 'node:http';
 import type { Ending } from '../../engine/settlement';
 import { isPromise, type MaybePromise } from '../../maybe-promise';
-import { Answer, bytesOf, chunkArguments, joined, refuseChunk, tell } from './answer';
+import { Answer, tell } from './answer';
+import { bytesOf, chunkArguments, joined, refuseChunk } from './chunks';
 import { headersSentError, type Interception } from './response-overlay';
 import { headerNames, mustWriteApart } from '../raw-response';
 import { givenHeaders, headerEntries } from '../write-head';

@@ -1,4 +1,4 @@
-import { chunkArguments, refuseChunk } from './answer';
+import { chunkArguments, refuseChunk } from './chunks';
 import { intercept, placeOn } from './intercepted-response';
 import type { RawResponse } from '../raw-response';
 import { headersSentError, type Interception } from './response-overlay';

@@ -1,5 +1,6 @@
 import { after } from '../../maybe-promise';
-import { Answer, bytesOf, chunkArguments, isWritable } from './answer';
+import { Answer } from './answer';
+import { bytesOf, chunkArguments, isWritable } from './chunks';
 import type { Interception } from './response-overlay';
 import { headerNames, type RawResponse } from '../raw-response';
 import { givenHeaders, headerEntries } from '../write-head';
