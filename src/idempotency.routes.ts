@@ -311,8 +311,6 @@ function captureRules(
   const answersHead = !isUnsafe(handler);
   const injects = injectsResponse(controller, name);
   const passesThrough = Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
-  const canBePlain = holdBack && !answersHead;
-  const isHeldWithin = injects || hasInner;
   return Object.freeze({
     maxBytes,
     holdBack,
@@ -321,8 +319,7 @@ function captureRules(
     answersHead,
     injectsResponse: injects,
     answersItself: injects && !passesThrough,
-    canBePlain,
-    answersByReply: canBePlain && !isHeldWithin,
+    answersByReply: holdBack && !answersHead && !injects && !hasInner,
   });
 }
 

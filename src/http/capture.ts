@@ -1,5 +1,5 @@
 import type { Capture, CaptureListener, CaptureRules } from './capture/answer';
-import { captureRaw, headersBefore } from './capture/raw-capture';
+import { captureBelowReply, captureExpress, headersBefore } from './capture/raw-capture';
 import { isFastifyReply, type PlatformResponse } from './raw-response';
 import { canAnswerByReply, ReplyAnswer } from './capture/reply-answer';
 
@@ -21,9 +21,9 @@ export function captureResponse(
   rules: CaptureRules,
   listener: CaptureListener,
 ): Capture | undefined {
-  if (!isFastifyReply(response)) return captureRaw(response, undefined, rules, listener);
+  if (!isFastifyReply(response)) return captureExpress(response, rules, listener);
   const before = headersBefore(response.getHeaders(), rules);
   return rules.answersByReply && canAnswerByReply(response.raw)
     ? new ReplyAnswer(response, before, rules, listener)
-    : captureRaw(response.raw, before, rules, listener);
+    : captureBelowReply(response.raw, before, rules, listener);
 }

@@ -31,9 +31,7 @@ export interface CaptureRules {
   readonly injectsResponse: boolean;
   /** The handler answers by that response alone, and Nest never for it. */
   readonly answersItself: boolean;
-  /** An answer that is there in one piece is all of it: none to HEAD, and held back. */
-  readonly canBePlain: boolean;
-  /** Nobody within the interceptor holds the response: what a Fastify reply sends is the answer. */
+  /** What a Fastify reply sends is the answer, and is held back: nobody within the interceptor holds the response. */
   readonly answersByReply: boolean;
 }
 

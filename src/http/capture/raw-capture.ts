@@ -7,7 +7,7 @@ import { PlainAnswer } from './plain-answer';
 import { hasGone, isBegun, isHttp2, type FastifyReplyLike, type RawResponse } from '../raw-response';
 import { TeedAnswer } from './teed-answer';
 
-/** Headers that are there before the handler runs, less those that are its own all the same. */
+/** Headers that are there before the handler runs, less those that count as its own (`@Header()`). */
 export function headersBefore(headers: OutgoingHttpHeaders, rules: CaptureRules): OutgoingHttpHeaders {
   if (rules.ownHeaders.length === 0) return headers;
   const rest = { ...headers };
@@ -16,31 +16,40 @@ export function headersBefore(headers: OutgoingHttpHeaders, rules: CaptureRules)
 }
 
 /**
- * Captures what leaves the server through this response, below serializers, filters, `@Res()` handlers and streams.
- * `undefined` where it was answered already, so that there is nothing left to answer.
- *
- * @param before the headers that are not the handler's
+ * Captures what leaves the server through an Express response. `undefined` where it was answered already, so that there is nothing left
+ * to answer.
  */
-export function captureRaw(
+export function captureExpress(
   raw: RawResponse,
-  before: OutgoingHttpHeaders | undefined,
   rules: CaptureRules,
   listener: CaptureListener,
 ): Capture | undefined {
-  if (isBegun(raw)) return raw.writableEnded ? undefined : watchBegun(raw, listener);
+  if (isBegun(raw)) return captureBegun(raw, listener);
   const place = placeOn(raw, rules.injectsResponse);
-  const known = before ?? headersBefore(place.original.getHeaders.call(raw), rules);
-  // What Fastify sends goes through its hooks first.
-  const isFastify = before !== undefined;
-  if (isFastify || !rules.canBePlain || !place.isOnPrototype || !hasItsTurn(raw) || isHttp2(raw)) {
-    return captureAnyAnswer(place, known, rules, listener);
-  }
-  const plain = new PlainAnswer(place, known, rules, listener);
+  const before = headersBefore(place.original.getHeaders.call(raw), rules);
+  const mayBePlain = rules.holdBack && !rules.answersHead && place.isOnPrototype;
+  if (!mayBePlain || !hasItsTurn(raw) || isHttp2(raw)) return captureAny(place, before, rules, listener);
+  const plain = new PlainAnswer(place, before, rules, listener);
   intercept(plain, place);
   return plain;
 }
 
-function captureAnyAnswer(
+/**
+ * The same of the response below a Fastify reply.
+ *
+ * @param before the reply's headers that are not the handler's
+ */
+export function captureBelowReply(
+  raw: RawResponse,
+  before: OutgoingHttpHeaders,
+  rules: CaptureRules,
+  listener: CaptureListener,
+): Capture | undefined {
+  if (isBegun(raw)) return captureBegun(raw, listener);
+  return captureAny(placeOn(raw, rules.injectsResponse), before, rules, listener);
+}
+
+function captureAny(
   place: Place,
   before: OutgoingHttpHeaders,
   rules: CaptureRules,
@@ -64,8 +73,9 @@ export function hasItsTurn(raw: RawResponse): boolean {
   return raw.socket != null && raw.destroyed !== true;
 }
 
-/** Somebody else has begun to answer, so this answer cannot be stored; that it ends has to be noticed all the same. */
-function watchBegun(raw: RawResponse, listener: CaptureListener): Capture {
+/** Somebody else has begun to answer, so this answer cannot be stored; but its end has to be noticed. */
+function captureBegun(raw: RawResponse, listener: CaptureListener): Capture | undefined {
+  if (raw.writableEnded) return undefined;
   raw.once('close', () => void listener.onEnding({ kind: 'unreplayable', status: raw.statusCode }));
   return { committed: true, willTell: false };
 }
@@ -83,7 +93,7 @@ export function noteSentPayload(reply: FastifyReplyLike, payload: unknown): void
   }
 }
 
-/** Fastify takes the headers of a web `Response` over after the hook. Known by its tag: its class is loaded when it is named. */
+/** Of a web `Response`, whose headers Fastify takes over after the hook. It is recognised by its tag: naming its class would load that. */
 function addedLater(payload: unknown): OutgoingHttpHeaders | undefined {
   const isWebResponse =
     typeof payload === 'object' && Object.prototype.toString.call(payload) === '[object Response]';

@@ -7,7 +7,7 @@ import { keepableBytesOf } from './chunks';
 import { ownMethods } from './intercepted-response';
 import { LookingSent } from './looks-sent';
 import { plainEnding } from './plain-outcome';
-import { captureRaw, hasItsTurn, noteSentPayload } from './raw-capture';
+import { captureBelowReply, hasItsTurn, noteSentPayload } from './raw-capture';
 import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from '../raw-response';
 import { mayHaveTrailers, restoreHead } from './reply-state';
 
@@ -92,7 +92,7 @@ export class ReplyAnswer implements Capture {
   }
 
   private captureOnResponse(): void {
-    this.onResponse ??= captureRaw(this.reply.raw, this.before, this.rules, this.listener);
+    this.onResponse ??= captureBelowReply(this.reply.raw, this.before, this.rules, this.listener);
   }
 
   private endingOf(headers: OutgoingHttpHeaders, body: Buffer): Ending | undefined {
