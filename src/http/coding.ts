@@ -2,7 +2,7 @@ import { promisify } from 'node:util';
 import type * as zlib from 'node:zlib';
 import type { MaybePromise } from '../maybe-promise';
 import type { Outcome, OutcomeHeader } from '../storage/storage';
-import type { HeaderValue } from './capture/snapshot';
+import type { HeaderValue } from './capture/outcome';
 import { headerOf, mergeVary } from './headers';
 import type { RawResponse } from './raw-response';
 

@@ -4,7 +4,7 @@ import { bufferOf } from '../bytes';
 import { after, type MaybePromise } from '../maybe-promise';
 import type { Outcome } from '../storage/storage';
 import { bytesOf, isWritable } from './capture/chunks';
-import { isSentWithoutBody } from './capture/snapshot';
+import { isSentWithoutBody } from './capture/outcome';
 import { readableOutcome } from './coding';
 import { headerOf, mergeVary } from './headers';
 import { ignoreReplyCalls, ignoreResponseCalls } from './ignore-calls';

@@ -7,7 +7,7 @@ import { codingOf, decoded } from '../coding';
 import { isHttp2, type RawResponse } from '../raw-response';
 import { spoilsDisposition } from '../write-head';
 import { bytesOf, joined } from './chunks';
-import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './snapshot';
+import { isSentWithoutBody, outcomeOf, type HeaderValues, type HeadWriting } from './outcome';
 
 /** What a Fastify handler sent, before later hooks changed it. */
 export interface SentPayload {

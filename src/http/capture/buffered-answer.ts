@@ -7,7 +7,7 @@ import { headersSentError, type Interception } from './response-overlay';
 import { headerNames, mustWriteApart } from '../raw-response';
 import { givenHeaders, headerEntries } from '../write-head';
 import { INVALID_REASON } from '../replayable';
-import { unchanging } from './snapshot';
+import { unchanging } from './outcome';
 import { wholeHeadOf, type WholeHead } from './whole-head';
 import { assertHeaders } from '../headers';
 

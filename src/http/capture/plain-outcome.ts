@@ -3,7 +3,7 @@ import type { Ending } from '../../engine/settlement';
 import type { CaptureRules } from './answer';
 import { codingOf } from '../coding';
 import type { RawResponse } from '../raw-response';
-import { isSentWithoutBody, outcomeOf, type HeadWriting } from './snapshot';
+import { isSentWithoutBody, outcomeOf, type HeadWriting } from './outcome';
 import { isPlainHead } from './whole-head';
 
 /** An answer that is there in one piece, before Node was given any of it. */

@@ -5,7 +5,7 @@ import { isPromise } from '../../maybe-promise';
 import { tell, type Capture, type CaptureListener, type CaptureRules } from './answer';
 import { keepableBytesOf } from './chunks';
 import { ownMethods } from './intercepted-response';
-import { LookingSent } from './looks-sent';
+import { LookingSent } from './looking-sent';
 import { plainEnding } from './plain-outcome';
 import { captureBelowReply, hasItsTurn, noteSentPayload } from './raw-capture';
 import { isBegun, isHttp2, restoreStatus, type FastifyReplyLike, type RawResponse } from '../raw-response';

@@ -4,7 +4,7 @@ import { bytesOf, chunkArguments, isWritable } from './chunks';
 import type { Interception } from './response-overlay';
 import { headerNames, type RawResponse } from '../raw-response';
 import { givenHeaders, headerEntries } from '../write-head';
-import { unchanging, type HeaderValue } from './snapshot';
+import { unchanging, type HeaderValue } from './outcome';
 
 /** An answer that goes to the client as it comes, while a copy is kept. */
 export class TeedAnswer extends Answer implements Interception {

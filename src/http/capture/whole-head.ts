@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import { headerName } from '../headers';
-import { unchanging } from './snapshot';
+import { unchanging } from './outcome';
 
 /** Headers that `writeHead` was given all at once. */
 export interface WholeHead {

@@ -4,8 +4,8 @@ import type { RawResponse } from '../raw-response';
 import { headersSentError, type Interception } from './response-overlay';
 
 /**
- * Lets a response look as if it were sent, until it is `passing`. Whoever asks whether it is, such as a timeout, must not answer once
- * more; and to whoever does not ask it does what a response does that has ended.
+ * Makes a response look sent until it is `passing`: its answer was taken, and waits to be stored. Whoever asks before answering, such as
+ * a timeout, is told so; whoever does not ask is refused, as by a response that has ended.
  */
 export class LookingSent implements Interception {
   original!: RawResponse;
@@ -49,10 +49,10 @@ export class LookingSent implements Interception {
   }
 
   sees(): void {
-    // It is taken already, so nothing that happens changes it.
+    // The answer was taken already: nothing that happens now changes it.
   }
 
   left(): void {
-    // Its reply is told by the response itself.
+    // The `ReplyAnswer` listens to the response itself.
   }
 }
