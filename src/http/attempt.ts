@@ -23,7 +23,7 @@ import { isPromise, type MaybePromise } from '../maybe-promise';
 import { realSetImmediate } from '../real-timers';
 import type { Capture, CaptureListener } from './capture/answer';
 import { followedGenerator, isAsyncGenerator, type GeneratorListener } from './followed-generator';
-import { observed, type HandlerListener, type HandlerOver } from './observed';
+import { followedObservable, type HandlerListener, type HandlerOver } from './followed-observable';
 import { statusesOf } from './thrown-status';
 
 /** What an attempt needs of its route and platform. */
@@ -102,7 +102,7 @@ export class Attempt implements CaptureListener, RequestMark {
 
   private followValue(value: unknown): unknown {
     // By its shape: the application may bring another copy of RxJS.
-    if (isObservable(value)) return observed(value, this.reader());
+    if (isObservable(value)) return followedObservable(value, this.reader());
     if (isAsyncGenerator(value)) return followedGenerator(value, this.readerOfGenerator());
     this.over('returned');
     return value;

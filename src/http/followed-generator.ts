@@ -1,4 +1,4 @@
-import type { HandlerListener, HandlerOver } from './observed';
+import type { HandlerListener, HandlerOver } from './followed-observable';
 
 const METHODS = ['next', 'throw', 'return'] as const;
 

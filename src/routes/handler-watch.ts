@@ -1,5 +1,5 @@
 import type { NestInterceptor } from '@nestjs/common';
-import { observed } from '../http/observed';
+import { followedObservable } from '../http/followed-observable';
 import { runUnderWay } from '../value/value-calls';
 import type { Handler } from './discovery';
 import { NEST_METADATA } from './metadata';
@@ -8,7 +8,7 @@ import { NEST_METADATA } from './metadata';
 const HANDLER_WATCH: NestInterceptor = {
   intercept(context, next) {
     const run = runUnderWay(context);
-    return run === undefined ? next.handle() : observed(next.handle(), run);
+    return run === undefined ? next.handle() : followedObservable(next.handle(), run);
   },
 };
 

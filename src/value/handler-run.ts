@@ -7,7 +7,7 @@ import {
   type Decision,
   type HandlerState,
 } from '../engine/settlement';
-import type { HandlerOver } from '../http/observed';
+import type { HandlerOver } from '../http/followed-observable';
 import { HeldError, InProgressError } from '../idempotency.errors';
 
 /** Values have no status: a `settle` function is told this one of a throw. */

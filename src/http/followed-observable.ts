@@ -3,14 +3,17 @@ import { Observable } from 'rxjs';
 /** How a handler ends. */
 export type HandlerOver = 'returned' | 'threw' | 'abandoned';
 
-/** Is told of what a handler returned whenever somebody begins to read it, and then that it completes, fails or is given up. */
+/** Is told, of what a handler returned, each time that somebody begins to read it, and how it ended: completed, failed or given up. */
 export interface HandlerListener {
   begin(): void;
   over(state: HandlerOver, error?: unknown): void;
 }
 
-/** The same Observable, followed: a handler that returns one is over when that ends; one that is given up may have done its work. */
-export function observed(observable: Observable<unknown>, listener: HandlerListener): Observable<unknown> {
+/** The same Observable, followed: a handler that returns one is over when it ends. Where it is given up, it may have done its work. */
+export function followedObservable(
+  observable: Observable<unknown>,
+  listener: HandlerListener,
+): Observable<unknown> {
   return new Observable(subscriber => {
     listener.begin();
     let hasEmitted = false;
