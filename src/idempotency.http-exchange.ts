@@ -61,7 +61,7 @@ export class HttpExchange implements Execution<Observable<unknown>>, AttemptHost
     if (attempt.capture.willTell) markUnderWay(request, attempt);
     else markRequest(request, attempt);
     const answers = this.next.handle();
-    return route.hasInner ? answers.pipe(tap({ error: error => attempt.sees(error) })) : answers;
+    return route.hasInner ? answers.pipe(tap({ error: error => attempt.innerFailed(error) })) : answers;
   }
 
   replay(outcome: Outcome): MaybePromise<Observable<unknown>> {

@@ -102,14 +102,14 @@ export class Attempt implements CaptureListener, RequestMark {
 
   private followValue(value: unknown): unknown {
     // By its shape: the application may bring another copy of RxJS.
-    if (isObservable(value)) return followedObservable(value, this.reader());
-    if (isAsyncGenerator(value)) return followedGenerator(value, this.readerOfGenerator());
+    if (isObservable(value)) return followedObservable(value, this.observableListener());
+    if (isAsyncGenerator(value)) return followedGenerator(value, this.generatorListener());
     this.over('returned');
     return value;
   }
 
-  /** Is told of whoever reads what the handler returned: an Observable at once, or never. */
-  private reader(): HandlerListener {
+  /** Whoever subscribes does so at once: an Observable that is not read by then never is. */
+  private observableListener(): HandlerListener {
     let isRead = false;
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
     this.seekReader = () => void realSetImmediate(() => isRead || over('abandoned'));
@@ -117,30 +117,30 @@ export class Attempt implements CaptureListener, RequestMark {
     return { begin: () => (isRead = true), over };
   }
 
-  /** The same of a generator, which may be read once a slow interceptor is through. */
-  private readerOfGenerator(): GeneratorListener {
+  /** A generator may be read later, once a slow interceptor is through. */
+  private generatorListener(): GeneratorListener {
     let isRead = false;
-    const look = () => (isRead ? undefined : this.unread());
+    const look = () => (isRead ? undefined : this.endUnread());
     this.seekReader = () => {
       if (this.early === undefined) return this.claim.giveUpLater(() => void look());
-      // The answer that was given in its place waits, for it may be the one to be stored.
+      // The early answer waits, for it may be the one to be stored.
       return new Promise(resolve => realSetImmediate(() => resolve(look())));
     };
     this.seekReaderOfLate();
     const over = (state: HandlerOver, error?: unknown) => this.over(state, error);
     const unread = () => {
-      if (this.early === undefined) void this.unread();
+      if (this.early === undefined) void this.endUnread();
     };
     return { begin: () => (isRead = true), over, unread };
   }
 
-  /** Where the answer was given already, or the client has gone, maybe nobody is left who would read it. */
+  /** Of a result that comes after the answer, or after the client has gone: maybe nobody is left who would read it. */
   private seekReaderOfLate(): void {
     if (this.early !== undefined || this.isCut) void this.seekReader?.();
   }
 
-  /** So what was answered in its place is its answer. */
-  private unread(): MaybePromise<void> {
+  /** Nobody reads the generator, so nothing of its body runs: what was answered in its place is its answer. */
+  private endUnread(): MaybePromise<void> {
     const { early } = this;
     this.early = undefined;
     this.isUnread = true;
@@ -175,8 +175,8 @@ export class Attempt implements CaptureListener, RequestMark {
     return decideWithoutAnswer(this.end, status, settle);
   }
 
-  /** An error that comes out of the interceptors within, whoever of them threw it. */
-  sees(error: unknown): void {
+  /** Takes note of an error that comes out of the interceptors within, whichever of them threw it. */
+  innerFailed(error: unknown): void {
     if (error instanceof IdempotencyError) this.error = error;
   }
 
