@@ -9,9 +9,18 @@ export interface SealingKey {
   readonly key: KeyObject;
 }
 
-/** Checks the option `encryption`. No message tells a key or its id. */
-export function sealingKeys(encryption: IdempotencyModuleOptions['encryption']): SealingKey[] {
-  if (encryption === undefined) return [];
+/** The option `encryption`, complete. */
+export interface SealingSettings {
+  /** `undefined`: outcomes are stored in clear. */
+  readonly sealsWith: SealingKey | undefined;
+  readonly opensWith: readonly SealingKey[];
+  /** Whether records in clear, from before there were keys, are still answered from. */
+  readonly acceptsUnsealed: boolean;
+}
+
+/** Checks and completes the option `encryption`. No message tells a key or its id. */
+export function sealingSettings(encryption: IdempotencyModuleOptions['encryption']): SealingSettings {
+  if (encryption === undefined) return { sealsWith: undefined, opensWith: [], acceptsUnsealed: true };
   if (typeof encryption !== 'object' || encryption === null || Array.isArray(encryption)) {
     const got = new expected.Shown(sizeOf(encryption));
     throw expected.failure('encryption', 'an object with at least one key in `keys`', got);
@@ -27,8 +36,14 @@ export function sealingKeys(encryption: IdempotencyModuleOptions['encryption']):
     const got = new expected.Shown(sizeOf(encryption.keys));
     throw expected.failure('encryption.keys', 'an array of at least one key', got);
   }
+  const { acceptUnsealed = true, seal = true } = encryption;
+  const keys = sealingKeys(encryption.keys);
+  return { sealsWith: seal ? keys[0] : undefined, opensWith: keys, acceptsUnsealed: acceptUnsealed };
+}
+
+function sealingKeys(given: readonly (Partial<EncryptionKey> | null)[]): SealingKey[] {
   const ids = new Set<string>();
-  return encryption.keys.map((entry: Partial<EncryptionKey> | null, index) => {
+  return given.map((entry, index) => {
     const at = `encryption.keys[${index}]`;
     const id = newKeyId(at, entry?.id, ids);
     ids.add(id);

@@ -58,13 +58,10 @@ export class IdempotencyEngine implements EngineParts {
   constructor(
     readonly storage: IdempotencyStorage,
     readonly events: IdempotencyEvents,
-    settings: Pick<
-      ModuleSettings,
-      'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealingKeys' | 'acceptUnsealed' | 'seals'
-    >,
+    settings: Pick<ModuleSettings, 'storageTimeoutMs' | 'shutdownTimeoutMs' | 'sealing'>,
   ) {
     this.calls = new StorageCalls(settings.storageTimeoutMs);
-    this.sealing = new Sealing(settings.sealingKeys, settings.acceptUnsealed, settings.seals);
+    this.sealing = new Sealing(settings.sealing);
     this.waiting = new WaitingRoom(storage, settings.storageTimeoutMs);
     this.unstored = new Unstored(settings.storageTimeoutMs);
     this.shutdown = new Shutdown(this, settings.shutdownTimeoutMs);

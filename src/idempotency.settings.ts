@@ -2,7 +2,7 @@ import { createSecretKey, type KeyObject } from 'node:crypto';
 import { durationMs } from './duration';
 import { isNeverStored } from './http/headers';
 import { compileKeyFormat, type KeyRules } from './http/key';
-import { sealingKeys, type SealingKey } from './idempotency.encryption';
+import { sealingSettings, type SealingSettings } from './idempotency.encryption';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import type { IdempotencyListener } from './idempotency.events';
 import {
@@ -48,11 +48,7 @@ export interface ModuleSettings {
   readonly errorFormat: 'problem' | 'nest';
   /** Made once, which spares each request its conversion. */
   readonly secret: KeyObject | undefined;
-  readonly sealingKeys: readonly SealingKey[];
-  /** Whether records that nobody sealed are answered from. */
-  readonly acceptUnsealed: boolean;
-  /** Whether the first key seals, or keys only open. */
-  readonly seals: boolean;
+  readonly sealing: SealingSettings;
   readonly onEvent: IdempotencyListener | undefined;
   readonly enabled: boolean;
   /** What holds of every route, as options, for routes that override some; and as settings, for all others. */
@@ -116,9 +112,7 @@ export function resolveModuleSettings(options: IdempotencyFactoryOptions): Modul
     shutdownTimeoutMs: ms(given.shutdownTimeout),
     errorFormat: given.errorFormat,
     secret: options.secret === undefined ? undefined : createSecretKey(Buffer.from(options.secret)),
-    sealingKeys: sealingKeys(options.encryption),
-    acceptUnsealed: options.encryption?.acceptUnsealed ?? true,
-    seals: options.encryption?.seal ?? true,
+    sealing: sealingSettings(options.encryption),
     onEvent: options.onEvent,
     enabled: given.enabled,
     route: Object.freeze(routeOptionsOf(given)),

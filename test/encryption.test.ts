@@ -322,8 +322,7 @@ function* pairs(fields: readonly unknown[]): Iterable<readonly [string, string]>
 
 describe('sealing', () => {
   const outcome: Outcome = { status: 200, headers: [['A', 'b']], body: Buffer.from('x') };
-  const [key] = resolveModuleSettings({ encryption: { keys: [one] } }).sealingKeys;
-  const sealing = new Sealing([key as NonNullable<typeof key>]);
+  const sealing = new Sealing(resolveModuleSettings({ encryption: { keys: [one] } }).sealing);
 
   it('never uses a nonce twice', () => {
     const nonces = Array.from({ length: 2000 }, () =>

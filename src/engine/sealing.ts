@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { bufferOf } from '../bytes';
 import { RecordUnreadableError } from '../idempotency.errors';
-import type { SealingKey } from '../idempotency.encryption';
+import type { SealingKey, SealingSettings } from '../idempotency.encryption';
 import { RECORD_FORMAT, type CompletedRecord, type Outcome, type OutcomeHeader } from '../storage/storage';
 
 const NONCE_BYTES = 12;
@@ -18,23 +18,13 @@ const TAG_BYTES = 16;
 export class Sealing {
   private readonly byId: ReadonlyMap<string, SealingKey>;
 
-  /**
-   * The first key seals, every key opens.
-   *
-   * @param acceptUnsealed whether records in clear, from before there were keys, are still answered from
-   * @param seals `false`: outcomes are stored in clear, while not every instance has the keys
-   */
-  constructor(
-    private readonly keys: readonly SealingKey[],
-    private readonly acceptUnsealed = true,
-    private readonly seals = true,
-  ) {
-    this.byId = new Map(keys.map(key => [key.id, key]));
+  constructor(private readonly settings: SealingSettings) {
+    this.byId = new Map(settings.opensWith.map(key => [key.id, key]));
   }
 
   seal(recordKey: string, fingerprint: string, outcome: Outcome): Outcome {
-    const key = this.keys[0];
-    if (key === undefined || !this.seals) return outcome;
+    const key = this.settings.sealsWith;
+    if (key === undefined) return outcome;
     const { status, reason, headers, body } = outcome;
     const nonce = randomBytes(NONCE_BYTES);
     const cipher = createCipheriv('aes-256-gcm', key.key, nonce);
@@ -56,7 +46,7 @@ export class Sealing {
   open(recordKey: string, record: CompletedRecord): Outcome {
     const { outcome } = record;
     if (outcome.sealedWith === undefined) {
-      if (this.acceptUnsealed) return outcome;
+      if (this.settings.acceptsUnsealed) return outcome;
       throw new RecordUnreadableError('it is not sealed, and `encryption.acceptUnsealed` is false');
     }
     const key = this.byId.get(outcome.sealedWith);

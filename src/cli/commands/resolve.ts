@@ -43,7 +43,7 @@ export const resolve: Command = {
     const resolution = { ...resolutionFrom(args), ttl: args.duration('ttl') ?? DEFAULTS.ttl };
     const { status, headers, body } = resolvedOutcome(recordNameFrom(args), resolution);
     const settings = settingsOf(args, io);
-    const sealed = settings.sealingKeys.length > 0 ? 'sealed' : 'in clear';
+    const sealed = settings.sealing.sealsWith === undefined ? 'in clear' : 'sealed';
     return change(args, io, settings, {
       done: 'Resolved',
       refusal: seen => refuseUnlessHeld(seen, args.isSet('force')),
