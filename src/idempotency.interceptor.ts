@@ -19,14 +19,13 @@ import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
 import { runUnderWay } from './value/value-calls';
-import { ValuePlanner } from './value/value-plan';
+import { planCall } from './value/value-plan';
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */
 @Injectable()
 @SetMetadata(INTERCEPTOR_METADATA, true)
 export class IdempotencyInterceptor implements NestInterceptor {
   private readonly parts: HttpExchangeParts;
-  private readonly valuePlanner: ValuePlanner;
 
   constructor(
     @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
@@ -34,7 +33,6 @@ export class IdempotencyInterceptor implements NestInterceptor {
     @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
   ) {
     this.parts = { routes, settings };
-    this.valuePlanner = new ValuePlanner(settings);
   }
 
   intercept(context: ExecutionContext, next: CallHandler): MaybePromise<Observable<unknown>> {
@@ -84,7 +82,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     const exchange = new ValueExchange(this.engine, route.name, context, next);
     let plan: RequestPlan | undefined;
     try {
-      plan = await this.valuePlanner.plan(context, route);
+      plan = await planCall(context, route, this.settings);
     } catch (error) {
       if (!(error instanceof IdempotencyError)) throw error;
       this.reportInvalid(route, error);

@@ -24,37 +24,34 @@ interface ValueRoute {
   readonly servesManyPatterns: boolean;
 }
 
-/** Makes plans of RPC messages and GraphQL mutations, whose keys come from the route's `key` function. */
-export class ValuePlanner {
-  constructor(private readonly settings: Pick<ModuleSettings, 'namespace' | 'secret'>) {}
-
-  /**
-   * The plan of a call, or `undefined` where it has no key and needs none.
-   *
-   * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
-   */
-  async plan(context: ExecutionContext, route: ValueRoute): Promise<RequestPlan | undefined> {
-    const { settings } = route;
-    const { request, payload, source } = callOf(context);
-    const key = settings.key && (await keyFrom(settings.key, request, context, settings));
-    if (key === undefined) {
-      if (settings.required) throw new KeyMissingError(source);
-      return undefined;
-    }
-    const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
-    const { namespace, secret } = this.settings;
-    const fingerprint = fingerprintValue(await comparable(settings, { request, payload }, context), secret);
-    return {
-      recordKey: recordKeyOf(
-        { namespace, source: `route:${recordNameOf(route, context)}`, scope, key },
-        secret,
-      ),
-      fingerprint,
-      fingerprintLike: likeOwn(fingerprint),
-      settings,
-      route: route.name,
-    };
+/**
+ * The plan of an RPC message or a GraphQL mutation, whose key comes from the route's `key` function, or `undefined` where it has no key and
+ * needs none.
+ *
+ * @throws KeyMissingError, KeyInvalidError, BodyUnreadableError, RequestFunctionError
+ */
+export async function planCall(
+  context: ExecutionContext,
+  route: ValueRoute,
+  { namespace, secret }: Pick<ModuleSettings, 'namespace' | 'secret'>,
+): Promise<RequestPlan | undefined> {
+  const { settings } = route;
+  const { request, payload, source } = callOf(context);
+  const key = settings.key && (await keyFrom(settings.key, request, context, settings));
+  if (key === undefined) {
+    if (settings.required) throw new KeyMissingError(source);
+    return undefined;
   }
+  const scope = settings.scope && (await scopeFrom(settings.scope, request, context));
+  const fingerprint = fingerprintValue(await comparable(settings, { request, payload }, context), secret);
+  const identity = { namespace, source: `route:${recordNameOf(route, context)}`, scope, key };
+  return {
+    recordKey: recordKeyOf(identity, secret),
+    fingerprint,
+    fingerprintLike: likeOwn(fingerprint),
+    settings,
+    route: route.name,
+  };
 }
 
 /** Under which keys of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
