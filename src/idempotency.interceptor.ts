@@ -48,7 +48,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     if (mark !== undefined && (mark.unprotectedBy ?? route) === route) return actOnce(mark, next);
     return recover(
       () => this.protect(exchange),
-      error => this.refuse(exchange, error),
+      error => this.refuse(exchange, route, error),
     );
   }
 
@@ -67,10 +67,14 @@ export class IdempotencyInterceptor implements NestInterceptor {
     return execution.executeUnprotected();
   }
 
-  private refuse(exchange: HttpExchange, error: unknown): Observable<unknown> {
+  private refuse(
+    execution: Execution<Observable<unknown>>,
+    route: Route,
+    error: unknown,
+  ): MaybePromise<Observable<unknown>> {
     if (!(error instanceof IdempotencyError)) throw error;
-    this.reportInvalid(exchange.route, error);
-    return exchange.refuse(error);
+    this.reportInvalid(route, error);
+    return execution.refuse(error);
   }
 
   private async protectValue(
@@ -84,9 +88,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     try {
       plan = await planCall(context, route, this.settings);
     } catch (error) {
-      if (!(error instanceof IdempotencyError)) throw error;
-      this.reportInvalid(route, error);
-      return exchange.refuse(error);
+      return this.refuse(exchange, route, error);
     }
     return this.carryOut(plan, route, exchange);
   }
