@@ -1,47 +1,37 @@
 import { Logger } from '@nestjs/common';
 import { IdempotencyError } from './idempotency.errors';
-import type { IdempotencyEvent } from './idempotency.events';
+import type { IdempotencyEvent, IdempotencyListener } from './idempotency.events';
 import { thrownText } from './thrown-text';
 
 /** One line of a kind in this time; what came in between is counted. */
 const INTERVAL_MS = 10_000;
 
 interface Kind {
-  lastLoggedAt: number;
-  unlogged: number;
+  readonly lastLoggedAt: number;
+  readonly unlogged: number;
 }
 
 /**
  * Tells operators what endangers the guarantee, also where nobody listens to events. A storage that is down fails every
  * request, so each kind of line comes at most once in ten seconds. No line holds a key, a scope or stored data.
  */
-export class AlarmLog {
-  private readonly logger = new Logger('Idempotency');
-  private readonly kinds = new Map<string, Kind>();
-
-  readonly listener = (event: IdempotencyEvent): void => {
-    const kind = this.kind([event.name, event.operation, event.code].join(' '));
+export function alarmLog(): IdempotencyListener {
+  const logger = new Logger('Idempotency');
+  const kinds = new Map<string, Kind>();
+  return event => {
+    const name = [event.name, event.operation, event.code].join(' ');
+    const { lastLoggedAt, unlogged } = kinds.get(name) ?? { lastLoggedAt: -Infinity, unlogged: 0 };
     const time = performance.now();
-    if (time - kind.lastLoggedAt < INTERVAL_MS) {
-      kind.unlogged++;
+    if (time - lastLoggedAt < INTERVAL_MS) {
+      kinds.set(name, { lastLoggedAt, unlogged: unlogged + 1 });
       return;
     }
-    const more = kind.unlogged > 0 ? ` (${kind.unlogged} more since the last line of this kind)` : '';
-    kind.lastLoggedAt = time;
-    kind.unlogged = 0;
-    if (event.name === 'lease-lost') this.logger.warn(lossText(event) + more);
-    else if (event.name === 'conflict') this.logger.warn(refusalText(event) + more);
-    else this.logger.error(failureText(event) + more);
+    kinds.set(name, { lastLoggedAt: time, unlogged: 0 });
+    const more = unlogged > 0 ? ` (${unlogged} more since the last line of this kind)` : '';
+    if (event.name === 'lease-lost') logger.warn(lossText(event) + more);
+    else if (event.name === 'conflict') logger.warn(refusalText(event) + more);
+    else logger.error(failureText(event) + more);
   };
-
-  private kind(name: string): Kind {
-    let kind = this.kinds.get(name);
-    if (kind === undefined) {
-      kind = { lastLoggedAt: -Infinity, unlogged: 0 };
-      this.kinds.set(name, kind);
-    }
-    return kind;
-  }
 }
 
 function failureText({ name, code, route, operation, error }: IdempotencyEvent): string {

@@ -17,7 +17,7 @@ import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
-import { AlarmLog } from './idempotency.log';
+import { alarmLog } from './idempotency.log';
 import type { IdempotencyFactoryOptions } from './idempotency.options';
 import { RequestScopeCheck } from './idempotency.request-scope';
 import { IdempotencyRoutes } from './idempotency.routes';
@@ -64,7 +64,7 @@ const ASYNC_OPTIONS = [
       useFactory: (settings: ModuleSettings) =>
         new IdempotencyEngine(
           storageOf(settings),
-          new IdempotencyEvents(settings.onEvent, new AlarmLog().listener),
+          new IdempotencyEvents(settings.onEvent, alarmLog()),
           settings,
         ),
     },
