@@ -3,7 +3,6 @@ import { ApplicationConfig, ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { CaptureRules } from './http/capture/answer';
 import { HttpPlanner } from './http/plan';
 import { IdempotencyConfigurationError } from './idempotency.errors';
-import type { IdempotencyRouteOptions } from './idempotency.options';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { actingWithin, hasOurs, hasOuter, isBoundGlobally, isOverridden } from './routes/bindings';
@@ -110,7 +109,7 @@ export class IdempotencyRoutes implements OnModuleInit {
    */
   onModuleInit(): void {
     this.checkMade();
-    for (const { controller, handler, name } of this.marked) this.resolve(controller, handler, name);
+    for (const marked of this.marked) this.resolve(marked);
     if (this.settings.enabled) this.check();
     const named = this.withKeyFunction();
     refuseSharedEvents(named);
@@ -128,15 +127,15 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   /** A tracer may wrap a handler anew for each request, and copies its mark: such a wrapper is no other route. */
   private findByMark(controller: Controller, wrapper: Handler): Route | undefined {
-    const mark = overridesOf(wrapper);
-    if (mark === undefined) return undefined;
-    const ofController = this.marked.filter(marked => marked.controller === controller);
-    const wrapped = new Set(
-      ofController.map(({ handler }) => handler).filter(handler => overridesOf(handler) === mark),
+    const overrides = overridesOf(wrapper);
+    if (overrides === undefined) return undefined;
+    const alike = this.marked.filter(
+      marked => marked.controller === controller && marked.overrides === overrides,
     );
+    const wrapped = new Set(alike.map(({ handler }) => handler));
     const [handler] = wrapped;
     const route = wrapped.size === 1 ? this.routes.get(handler)?.get(controller) : undefined;
-    return route ?? this.resolve(controller, wrapper);
+    return route ?? this.resolve({ controller, handler: wrapper, name: wrapper.name, overrides });
   }
 
   /** Whether its handler may run without our seeing that it was entered. */
@@ -185,30 +184,32 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   private explore(controller: Controller): void {
     for (const name of handlerNames(controller.prototype)) {
-      const declared = handlerOf(controller, name);
-      if (declared === undefined) continue;
-      const isHttp = isHttpHandler(declared);
-      if (overridesOf(declared) === undefined) {
-        refuseToRely(controller, name, declared);
-        const warning = warningOfUnbound(controller, name, declared);
-        if (warning !== undefined && this.settings.enabled) this.logger.warn(warning);
-        continue;
-      }
-      const at = `${controller.name}.${name}`;
-      refuseBothMarks(at, declared);
-      if (isHttp) {
-        refuseServerSentEvents(at, declared);
-        trackHandler(controller, name);
-      }
-      const handler = handlerOf(controller, name) ?? declared;
-      const route = this.resolve(controller, handler, name);
-      if (route === undefined) continue;
-      const marked = { controller, handler, name };
-      this.marked.push(marked);
-      if (isHttp) documentRoute(marked, route.settings, this.settings);
-      else requireValueLevel(at, handler, route.settings);
-      if (isMessageHandler(handler) || isMutation(handler)) watchHandler(handler);
+      const handler = handlerOf(controller, name);
+      if (handler === undefined) continue;
+      const overrides = overridesOf(handler);
+      if (overrides === undefined) this.exploreUnmarked(controller, name, handler);
+      else this.exploreMarked({ controller, handler, name, overrides });
     }
+  }
+
+  private exploreUnmarked(controller: Controller, name: string, handler: Handler): void {
+    refuseToRely(controller, name, handler);
+    const warning = warningOfUnbound(controller, name, handler);
+    if (warning !== undefined && this.settings.enabled) this.logger.warn(warning);
+  }
+
+  private exploreMarked(declared: MarkedHandler): void {
+    const { controller, name } = declared;
+    const isHttp = isHttpHandler(declared.handler);
+    refuseBothMarks(declared);
+    if (isHttp) refuseServerSentEvents(declared);
+    const handler = isHttp ? trackHandler(controller, name) : declared.handler;
+    const marked = { ...declared, handler };
+    const { settings } = this.resolve(marked);
+    this.marked.push(marked);
+    if (isHttp) documentRoute(marked, settings, this.settings);
+    else requireValueLevel(marked, settings);
+    if (isMessageHandler(handler) || isMutation(handler)) watchHandler(handler);
   }
 
   /** Of what factories have made, too, any mark but that of a mutation would have no effect. */
@@ -219,8 +220,8 @@ export class IdempotencyRoutes implements OnModuleInit {
         if (handler === undefined || isHttpHandler(handler)) continue;
         const overrides = overridesOf(handler);
         if (overrides === undefined) continue;
-        const settings = this.settingsOf(controller, name, overrides);
-        requireValueLevel(`${controller.name}.${name}`, handler, settings);
+        const marked = { controller, handler, name, overrides };
+        requireValueLevel(marked, this.settingsOf(marked));
         watchHandler(handler);
       }
     }
@@ -234,11 +235,9 @@ export class IdempotencyRoutes implements OnModuleInit {
     }
   }
 
-  /** @param name of the method; that of the function is another one where a decorator has wrapped it */
-  private resolve(controller: Controller, handler: Handler, name = handler.name): Route | undefined {
-    const overrides = overridesOf(handler);
-    if (overrides === undefined) return undefined;
-    const settings = this.settingsOf(controller, name, overrides);
+  private resolve(marked: MarkedHandler): Route {
+    const { controller, handler, name } = marked;
+    const settings = this.settingsOf(marked);
     const at = routeName(controller, handler, name, this.served);
     const hasInner = actingWithin(this.config, controller, handler).length > 0;
     const route: Route = Object.freeze({
@@ -247,7 +246,7 @@ export class IdempotencyRoutes implements OnModuleInit {
       servesManyPatterns: servesManyPatterns(handler),
       hasOuter: hasOuter(controller, handler),
       hasInner,
-      capture: captureRules({ controller, handler, name }, settings, hasInner),
+      capture: captureRules(marked, settings, hasInner),
       planner: new HttpPlanner(this.settings, at, settings),
     });
     const routes = this.routes.get(handler) ?? new Map<unknown, Route>();
@@ -255,11 +254,7 @@ export class IdempotencyRoutes implements OnModuleInit {
     return route;
   }
 
-  private settingsOf(
-    controller: Controller,
-    name: string,
-    overrides: IdempotencyRouteOptions,
-  ): RouteSettings {
+  private settingsOf({ controller, name, overrides }: MarkedHandler): RouteSettings {
     try {
       return resolveRouteSettings(this.settings, overrides);
     } catch (error) {

@@ -15,6 +15,8 @@ export interface MarkedHandler {
   readonly handler: Handler;
   /** Of the method; that of the function is another one where a decorator has wrapped it. */
   readonly name: string;
+  /** What `@Idempotent()` set on it. */
+  readonly overrides: IdempotencyRouteOptions;
 }
 
 /** What `@Idempotent()` set on a handler, or `undefined` where it is not marked. */

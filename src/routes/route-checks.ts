@@ -24,10 +24,10 @@ import {
 import { wrappersOf } from './reach';
 
 /** Refuses a marked handler of HTTP that cannot be protected. */
-export function refuseServerSentEvents(at: string, handler: Handler): void {
+export function refuseServerSentEvents({ controller, handler, name }: MarkedHandler): void {
   if (Reflect.getMetadata(NEST_METADATA.sse, handler) !== true) return;
   throw new IdempotencyConfigurationError(
-    `${at} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
+    `${controller.name}.${name} sends server-sent events, which cannot be replayed. Remove \`@Idempotent()\` there, or mark it with \`@NotIdempotent('reason')\`.`,
   );
 }
 
@@ -156,9 +156,9 @@ function interceptorWithoutMark(at: string): IdempotencyConfigurationError {
   );
 }
 
-export function refuseBothMarks(at: string, handler: Handler): void {
+export function refuseBothMarks({ controller, handler, name }: MarkedHandler): void {
   if (!Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return;
   throw new IdempotencyConfigurationError(
-    `${at} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
+    `${controller.name}.${name} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
   );
 }

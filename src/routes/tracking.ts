@@ -1,37 +1,37 @@
 import { Req } from '@nestjs/common';
 import { markOf } from '../idempotency.marks';
-import { ownerOf, parametersOf } from './discovery';
+import { ownerOf, parametersOf, type Controller, type Handler } from './discovery';
 import { NEST_METADATA } from './metadata';
 
-type Handler = (this: unknown, ...args: unknown[]) => unknown;
+type Method = (this: unknown, ...args: unknown[]) => unknown;
 
 /** By wrapper: what it wraps. */
-const tracking = new WeakMap<Handler, Handler>();
+const tracking = new WeakMap<Method, Method>();
 
 /**
- * Wraps a route handler, so that it is known whether it was entered and how it ended. The wrapper is put around all others,
- * whatever decorators stand above and below `@Idempotent()`, and is told the request by a parameter of its own, which costs
+ * Wraps a route handler, so that it is known whether it was entered and how it ended, and returns the wrapper. It is put around all
+ * others, whatever decorators stand above and below `@Idempotent()`, and is told the request by a parameter of its own, which costs
  * nothing, where an AsyncLocalStorage would slow every promise of the process.
+ *
+ * @param name of a method that the class has or inherits
  */
-export function trackHandler(controller: { readonly prototype: object }, name: string): void {
-  const declaring = ownerOf(controller.prototype, name);
-  const found = declaring && (Reflect.get(declaring, name) as Handler | undefined);
-  if (declaring === undefined || typeof found !== 'function') return;
+export function trackHandler(controller: Controller, name: string): Handler {
+  const declaring = ownerOf(controller.prototype, name) as object;
+  const found = Reflect.get(declaring, name) as Method;
   // Where a class describes the parameters of a handler that it inherits, Nest looks for no others.
   const describes = Reflect.hasOwnMetadata(NEST_METADATA.routeArguments, controller, name);
   const owner = describes ? controller.prototype : declaring;
-  if (owner === declaring && tracking.has(found)) return;
-  const handler = tracking.get(found) ?? found;
+  if (owner === declaring && tracking.has(found)) return found;
   const slot = parameterCount(owner.constructor, name);
   Req()(owner, name, slot);
-  Object.defineProperty(owner, name, {
-    ...Object.getOwnPropertyDescriptor(declaring, name),
-    value: tracked(handler, slot),
-  });
+  const wrapper = tracked(tracking.get(found) ?? found, slot);
+  const descriptor = Object.getOwnPropertyDescriptor(declaring, name);
+  Object.defineProperty(owner, name, { ...descriptor, value: wrapper });
+  return wrapper;
 }
 
-function tracked(handler: Handler, slot: number): Handler {
-  const wrapper: Handler = function (...args) {
+function tracked(handler: Method, slot: number): Method {
+  const wrapper: Method = function (...args) {
     // Whoever calls the method directly, such as a unit test, does not know of the parameter.
     if (args.length !== slot + 1) return handler.apply(this, args);
     const mark = markOf(args[slot] as object);

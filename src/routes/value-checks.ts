@@ -28,11 +28,13 @@ export function refuseUnboundMutations(resolver: Controller): void {
 }
 
 /** Messages and mutations are protected by the value that they answer with, under a key that the route takes from them. */
-export function requireValueLevel(at: string, handler: Handler, { key }: RouteSettings): void {
+export function requireValueLevel(marked: MarkedHandler, { key }: RouteSettings): void {
+  const { controller, handler, name, overrides } = marked;
+  const at = `${controller.name}.${name}`;
   if (!isMutation(handler) && !isMessageHandler(handler)) throw unprotectable(at);
   const [kind, source] = isMutation(handler) ? ['mutation', 'request'] : ['message', 'message'];
   if (takesStream(handler)) throw streamOfRequests(at);
-  const httpOption = httpOptionOf(overridesOf(handler));
+  const httpOption = httpOptionOf(overrides);
   if (httpOption !== undefined) throw withoutHttp(at, httpOption, kind);
   if (key !== undefined) return;
   throw new IdempotencyConfigurationError(
@@ -59,7 +61,7 @@ function streamOfRequests(at: string): IdempotencyConfigurationError {
 /** Route options that speak of requests and responses. So does `fingerprint: 'raw'`. */
 const HTTP_OPTIONS = ['complete', 'replayHeaders'] as const;
 
-function httpOptionOf(overrides: IdempotencyRouteOptions = {}): string | undefined {
+function httpOptionOf(overrides: IdempotencyRouteOptions): string | undefined {
   if (overrides.fingerprint === 'raw') return "fingerprint: 'raw'";
   return HTTP_OPTIONS.find(option => overrides[option] !== undefined);
 }
