@@ -25,7 +25,7 @@ import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, functionOr, knownOptions } from './idempotency.validation';
-import { refuseToSeeTwo } from './routes/reach';
+import { refuseToSeeTwo } from './routes/modules';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 

@@ -6,23 +6,21 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { resolveRouteSettings, type ModuleSettings, type RouteSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { actingWithin, hasOurs, hasOuter, isBoundGlobally, isOverridden } from './routes/bindings';
+import { captureRules } from './routes/capture-rules';
 import {
   handlerOf,
   handlerNames,
   isHttpHandler,
   isMessageHandler,
   isMutation,
-  isUnsafe,
   overridesOf,
-  parametersOf,
   type Controller,
   type Handler,
   type MarkedHandler,
 } from './routes/discovery';
 import { watchHandler } from './routes/handler-watch';
-import { NEST_METADATA, RESPONSE_PARAMETER_KINDS } from './routes/metadata';
 import { documentRoute } from './routes/openapi';
-import { hostOf, madeClasses, protectorOf, wrappersOf, type NestModule } from './routes/reach';
+import { classesOf, hostOf, madeClasses, protectorOf, type NestModule } from './routes/modules';
 import {
   refuseBothMarks,
   refuseServerSentEvents,
@@ -279,47 +277,4 @@ export class IdempotencyRoutes implements OnModuleInit {
 
 function split<T>(all: readonly T[], isFirst: (one: T) => boolean): [T[], T[]] {
   return [all.filter(isFirst), all.filter(one => !isFirst(one))];
-}
-
-/** Classes of a module's controllers, gateways, resolvers and other providers. */
-function classesOf(module: NestModule): Controller[] {
-  return wrappersOf(module)
-    .map(({ metatype }) => metatype)
-    .filter(
-      (metatype): metatype is Controller =>
-        typeof metatype === 'function' && metatype.prototype !== undefined,
-    );
-}
-
-function injectsResponse(controller: Controller, name: string): boolean {
-  return Object.keys(parametersOf(controller, name)).some(key =>
-    RESPONSE_PARAMETER_KINDS.includes(key.split(':')[0] ?? ''),
-  );
-}
-
-function captureRules(
-  { controller, handler, name }: MarkedHandler,
-  settings: RouteSettings,
-  hasInner: boolean,
-): CaptureRules {
-  const { maxResponseBytes: maxBytes, completeBeforeResponse: holdBack, replayHeaders } = settings;
-  const answersHead = !isUnsafe(handler);
-  const injects = injectsResponse(controller, name);
-  const passesThrough = Reflect.getMetadata(NEST_METADATA.passthrough, controller, name) === true;
-  return Object.freeze({
-    maxBytes,
-    holdBack,
-    replayHeaders,
-    ownHeaders: ownHeaders(handler),
-    answersHead,
-    injectsResponse: injects,
-    answersItself: injects && !passesThrough,
-    answersByReply: holdBack && !answersHead && !injects && !hasInner,
-  });
-}
-
-/** Lower-case names of the headers that `@Header()` sets: the handler's, although they are there before it runs. */
-function ownHeaders(handler: Handler): string[] {
-  const headers = (Reflect.getMetadata(NEST_METADATA.headers, handler) ?? []) as readonly { name: string }[];
-  return headers.map(({ name }) => name.toLowerCase());
 }

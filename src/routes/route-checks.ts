@@ -21,7 +21,7 @@ import {
   NEST_METADATA,
   NOT_IDEMPOTENT_METADATA,
 } from './metadata';
-import { wrappersOf } from './reach';
+import { wrappersOf } from './modules';
 
 /** Refuses a marked handler of HTTP that cannot be protected. */
 export function refuseServerSentEvents({ controller, handler, name }: MarkedHandler): void {

@@ -17,6 +17,16 @@ export function wrappersOf({ controllers, providers }: NestModule): Wrapper[] {
   return [...controllers.values(), ...providers.values()];
 }
 
+/** Classes of a module's controllers, gateways, resolvers and other providers. */
+export function classesOf(module: NestModule): Controller[] {
+  return wrappersOf(module)
+    .map(({ metatype }) => metatype)
+    .filter(
+      (metatype): metatype is Controller =>
+        typeof metatype === 'function' && metatype.prototype !== undefined,
+    );
+}
+
 /**
  * Classes of what the application or its factories have made in some modules, where no module provides the class itself. Factories are
  * through once modules are initialised.
