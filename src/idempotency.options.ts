@@ -10,8 +10,6 @@ export type IdempotencyRequest = ReturnType<ExecutionContext['getArgs']>[number]
 /** A function of the current request. */
 export type RequestFunction<T> = (request: IdempotencyRequest, context: ExecutionContext) => T;
 
-export type { FinishedRun, Settlement, SettlePreset };
-
 /** Options that can be set for the module and again for a route. */
 export interface IdempotencyRouteOptions {
   /**

@@ -52,8 +52,6 @@ export interface RunRequest extends Pick<IdempotencyRouteOptions, (typeof RUN_OP
   readonly payload?: unknown;
 }
 
-export type { RecordName } from './record-name';
-
 export interface OperatorOptions {
   /** Acts on a key in progress as well. @default false */
   readonly force?: boolean | undefined;

@@ -2,29 +2,23 @@ export { IdempotencyModule } from './idempotency.module';
 export { Idempotent, NotIdempotent } from './idempotency.decorator';
 export { IdempotencyLease, type Lease } from './idempotency.lease';
 export { IdempotencyInterceptor } from './idempotency.interceptor';
-export {
-  IdempotencyService,
-  type OperatorOptions,
-  type RecordName,
-  type RunRequest,
-} from './idempotency.service';
+export { IdempotencyService, type OperatorOptions, type RunRequest } from './idempotency.service';
+export type { RecordName } from './record-name';
 export type { JsonOf } from './value/json-of';
 export type { ResolvedOutcome } from './value/resolved-outcome';
 export type { Duration } from './duration';
 export type {
   EncryptionKey,
   EncryptionOptions,
-  FinishedRun,
   IdempotencyFactoryOptions,
   IdempotencyModuleOptions,
   IdempotencyOptionsFactory,
   IdempotencyRequest,
   IdempotencyRouteOptions,
   RequestFunction,
-  SettlePreset,
-  Settlement,
 } from './idempotency.options';
 export { DEFAULTS } from './idempotency.options';
+export type { FinishedRun, Settlement, SettlePreset } from './engine/settlement';
 export {
   IDEMPOTENCY_CHANNEL,
   type IdempotencyEvent,
