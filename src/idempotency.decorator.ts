@@ -3,7 +3,14 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
-import { isHttpHandler, isUnsafe, type Controller, type Handler } from './routes/discovery';
+import {
+  isExempt,
+  isHttpHandler,
+  isUnsafe,
+  overridesOf,
+  type Controller,
+  type Handler,
+} from './routes/discovery';
 import { IDEMPOTENT_CLASS_METADATA, IDEMPOTENT_METADATA, NOT_IDEMPOTENT_METADATA } from './routes/metadata';
 import { withoutHttpOptions } from './routes/value-checks';
 
@@ -49,7 +56,7 @@ export function NotIdempotent(reason: string): MethodDecorator {
 }
 
 interface MethodDescriptor extends PropertyDescriptor {
-  value: object;
+  value: Handler;
 }
 
 /** Types do not keep a decorator off an accessor, nor JavaScript one off a property. */
@@ -59,10 +66,14 @@ function methodOf(
   name: string | symbol,
   descriptor: PropertyDescriptor | undefined,
 ): MethodDescriptor {
-  if (typeof descriptor?.value === 'function') return descriptor as MethodDescriptor;
+  if (isMethod(descriptor)) return descriptor;
   throw new IdempotencyConfigurationError(
     `Expected \`${decorator}\` to stand on ${places}, got ${String(name)}, which is no method.`,
   );
+}
+
+function isMethod(descriptor: PropertyDescriptor | undefined): descriptor is MethodDescriptor {
+  return typeof descriptor?.value === 'function';
 }
 
 function bindHandler(
@@ -72,7 +83,7 @@ function bindHandler(
   overrides: IdempotencyRouteOptions,
 ): void {
   const { value: handler } = descriptor;
-  const earlier = Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
+  const earlier = overridesOf(handler);
   const merged = Object.freeze({ ...definedOptions(overrides), ...earlier });
   Reflect.defineMetadata(IDEMPOTENT_METADATA, merged, handler);
   // Outlives a decorator that replaces the method and forgets its metadata, so that start-up can tell.
@@ -94,11 +105,11 @@ function bindClass(controller: Controller, overrides: IdempotencyRouteOptions): 
 /** `false`: a class does not speak for this member. */
 function bindOrExempt(prototype: object, name: string | symbol, overrides: IdempotencyRouteOptions): boolean {
   const descriptor = Object.getOwnPropertyDescriptor(prototype, name);
-  const handler: unknown = descriptor?.value;
-  if (typeof handler !== 'function') return false;
-  if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return true;
-  const isBound = isUnsafe(handler) || Reflect.hasMetadata(IDEMPOTENT_METADATA, handler);
-  const options = isHttpHandler(handler as Handler) ? overrides : withoutHttpOptions(overrides);
-  if (isBound) bindHandler(prototype, name, descriptor as MethodDescriptor, options);
+  if (!isMethod(descriptor)) return false;
+  const { value: handler } = descriptor;
+  if (isExempt(handler)) return true;
+  const isBound = isUnsafe(handler) || overridesOf(handler) !== undefined;
+  const options = isHttpHandler(handler) ? overrides : withoutHttpOptions(overrides);
+  if (isBound) bindHandler(prototype, name, descriptor, options);
   return isBound;
 }

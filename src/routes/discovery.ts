@@ -1,6 +1,6 @@
 import { RequestMethod } from '@nestjs/common';
 import type { IdempotencyRouteOptions } from '../idempotency.options';
-import { IDEMPOTENT_METADATA, NEST_METADATA } from './metadata';
+import { IDEMPOTENT_METADATA, NEST_METADATA, NOT_IDEMPOTENT_METADATA } from './metadata';
 
 /** A controller, gateway or resolver class. */
 export interface Controller {
@@ -22,6 +22,11 @@ export interface MarkedHandler {
 /** What `@Idempotent()` set on a handler, or `undefined` where it is not marked. */
 export function overridesOf(handler: Handler): IdempotencyRouteOptions | undefined {
   return Reflect.getMetadata(IDEMPOTENT_METADATA, handler) as IdempotencyRouteOptions | undefined;
+}
+
+/** Whether `@NotIdempotent()` exempts a handler. */
+export function isExempt(handler: object): boolean {
+  return Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
 }
 
 /** Names of all methods of a class and of its bases. */

@@ -4,6 +4,7 @@ import { injectsLease } from '../idempotency.lease';
 import { actingWithin, interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './bindings';
 import {
   handlerOf,
+  isExempt,
   isHttpHandler,
   isMessageHandler,
   isMutation,
@@ -15,12 +16,7 @@ import {
   type Handler,
   type MarkedHandler,
 } from './discovery';
-import {
-  IDEMPOTENT_CLASS_METADATA,
-  IDEMPOTENT_METADATA,
-  NEST_METADATA,
-  NOT_IDEMPOTENT_METADATA,
-} from './metadata';
+import { IDEMPOTENT_CLASS_METADATA, IDEMPOTENT_METADATA, NEST_METADATA } from './metadata';
 import { wrappersOf } from './modules';
 
 /** Refuses a marked handler of HTTP that cannot be protected. */
@@ -57,7 +53,7 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
 
 /** What to warn of where a class is marked: its mark binds nothing that it inherits, or that is added later. */
 export function warningOfUnbound(controller: Controller, name: string, handler: Handler): string | undefined {
-  if (Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler) || !isUnsafe(handler)) return undefined;
+  if (isExempt(handler) || !isUnsafe(handler)) return undefined;
   const owner = ownerOf(controller.prototype, name);
   for (let prototype = controller.prototype; ; prototype = Object.getPrototypeOf(prototype) as object) {
     const isMarked = Reflect.hasOwnMetadata(IDEMPOTENT_CLASS_METADATA, prototype.constructor);
@@ -134,8 +130,7 @@ export function refuseToRely(controller: Controller, name: string, handler: Hand
   const isCalledByNest = [isHttpHandler, isMessageHandler, isMutation].some(isOne => isOne(handler));
   if (isCalledByNest && hasLostMark(controller.prototype, name)) throw lostMark(at);
   if (injectsLease(parametersOf(controller, name))) throw leaseWithoutMark(at);
-  const isExempt = Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-  if (!isExempt && interceptorsOf(handler).some(isOurs)) throw interceptorWithoutMark(at);
+  if (!isExempt(handler) && interceptorsOf(handler).some(isOurs)) throw interceptorWithoutMark(at);
 }
 
 function lostMark(at: string): IdempotencyConfigurationError {
@@ -157,7 +152,7 @@ function interceptorWithoutMark(at: string): IdempotencyConfigurationError {
 }
 
 export function refuseBothMarks({ controller, handler, name }: MarkedHandler): void {
-  if (!Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler)) return;
+  if (!isExempt(handler)) return;
   throw new IdempotencyConfigurationError(
     `${controller.name}.${name} is marked with \`@Idempotent()\` and with \`@NotIdempotent()\`. Remove one of them.`,
   );

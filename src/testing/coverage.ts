@@ -1,8 +1,15 @@
 import { RequestMethod, type INestApplicationContext } from '@nestjs/common';
 import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { failure } from '../idempotency.validation';
-import { handlerNames, handlerOf, isUnsafe, overridesOf, type Controller } from '../routes/discovery';
-import { NEST_METADATA, NOT_IDEMPOTENT_METADATA } from '../routes/metadata';
+import {
+  handlerNames,
+  handlerOf,
+  isExempt,
+  isUnsafe,
+  overridesOf,
+  type Controller,
+} from '../routes/discovery';
+import { NEST_METADATA } from '../routes/metadata';
 import { routeName, type Served } from '../routes/route-names';
 
 export interface CoverageOptions {
@@ -55,9 +62,7 @@ function undecidedOf(controller: Controller, served: Served): NamedRoute[] {
   return [...handlerNames(controller.prototype)].flatMap(name => {
     const handler = handlerOf(controller, name);
     if (handler === undefined || !mayChangeSomething(handler)) return [];
-    const isDecided =
-      overridesOf(handler) !== undefined || Reflect.hasMetadata(NOT_IDEMPOTENT_METADATA, handler);
-    if (isDecided) return [];
+    if (overridesOf(handler) !== undefined || isExempt(handler)) return [];
     return [{ route: routeName(controller, handler, name, served), handler: `${controller.name}.${name}` }];
   });
 }
