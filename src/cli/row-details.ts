@@ -72,7 +72,7 @@ export class RowDetails {
     try {
       return await client.idempotencyDetails(`${this.prefix}:${recordKey}`);
     } catch (error) {
-      throw explainRedisError(error, { claims: false, clientStatus: this.client.status });
+      throw explainRedisError(error, this.client.status);
     }
   }
 

@@ -15,25 +15,22 @@ const NOT_PERMITTED = /\bNOPERM\b|\bThe user executing the script can't\b|\bACL 
 const OUT_OF_MEMORY = /\bOOM command not allowed\b/;
 const WRONG_TYPE = /\bWRONGTYPE\b/;
 
-/** A call that the client rejected. */
-export interface FailedCall {
-  /** Whether it claims a key: one that does not fit means that nothing was begun. */
-  readonly claims: boolean;
-  /** `status` of the client. */
-  readonly clientStatus: string;
-}
-
-/** What an error of the client means to callers of the storage. */
-export function explainRedisError(error: unknown, call: FailedCall): unknown {
+/**
+ * What an error of the client means to callers of the storage.
+ *
+ * @param clientStatus `status` of the client
+ * @param isOfClaim whether the call was to claim a key: where there is no memory for a claim, nothing was begun
+ */
+export function explainRedisError(error: unknown, clientStatus: string, isOfClaim = false): unknown {
   // Not instanceof, which fails for errors of another realm, such as that of a test runner.
   if (!types.isNativeError(error)) return error;
   dropArguments(error);
 
   if (!isReply(error) || isOfHandshake(error))
-    return new StorageUnavailableError({ cause: nameCause(error, call.clientStatus) });
+    return new StorageUnavailableError({ cause: nameCause(error, clientStatus) });
   if (WRONG_TYPE.test(error.message)) return new RecordUnreadableError('it is not a hash', error);
   const isReachable =
-    (call.claims && OUT_OF_MEMORY.test(error.message)) ||
+    (isOfClaim && OUT_OF_MEMORY.test(error.message)) ||
     TURNED_AWAY.test(error.message) ||
     NOT_PERMITTED.test(error.message);
   if (isReachable || UNAVAILABLE.test(error.message)) {

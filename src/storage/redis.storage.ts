@@ -204,7 +204,7 @@ export class RedisStorage implements IdempotencyStorage {
     try {
       return (await server.call('SCAN', step)) as [string, string[]];
     } catch (error) {
-      throw this.#explained(error);
+      throw explainRedisError(error, this.#client.status);
     }
   }
 
@@ -230,11 +230,7 @@ export class RedisStorage implements IdempotencyStorage {
 
   #run(name: ScriptName, recordKey: string, ...args: (string | Buffer | number)[]): Promise<unknown> {
     return this.#commands[name](this.#key(recordKey), ...args).catch((error: unknown) => {
-      throw this.#explained(error, name === 'idempotencyCreate');
+      throw explainRedisError(error, this.#client.status, name === 'idempotencyCreate');
     });
-  }
-
-  #explained(error: unknown, claims = false): unknown {
-    return explainRedisError(error, { claims, clientStatus: this.#client.status });
   }
 }

@@ -65,7 +65,7 @@ export class RedisWakeups {
     try {
       await this.#channel(name, wake).subscribed;
     } catch (error) {
-      throw explainRedisError(error, { claims: false, clientStatus: this.client.status });
+      throw explainRedisError(error, this.client.status);
     }
   }
 
