@@ -29,7 +29,14 @@ interface PendingRelease {
 /** A settlement that the storage could not take yet. */
 export type Pending = PendingCompletion | PendingRelease;
 
-type Entry = Pending & { readonly bytes: number; readonly expiresAt: number };
+interface Waiting {
+  readonly bytes: number;
+  readonly expiresAt: number;
+}
+
+type UnstoredCompletion = PendingCompletion & Waiting;
+type UnmadeRelease = PendingRelease & Waiting;
+type Entry = UnstoredCompletion | UnmadeRelease;
 
 /** For each of the two tables, so that failed claims cannot crowd out outcomes while a storage is away. */
 const MAX_ENTRIES = 10_000;
@@ -43,10 +50,10 @@ const BATCH = 100;
  * again, less and less often, until the storage takes them.
  */
 export class Unstored {
-  private readonly outcomes = new Set<Entry>();
-  private readonly releases = new Set<Entry>();
-  /** Outcomes by record key: they answer it. */
-  private readonly answers = new Map<string, Entry & PendingCompletion>();
+  private readonly completions = new Set<UnstoredCompletion>();
+  private readonly releases = new Set<UnmadeRelease>();
+  /** Completions by record key: they answer it. */
+  private readonly answers = new Map<string, UnstoredCompletion>();
   private bytes = 0;
   private delayMs: number;
   private timer: NodeJS.Timeout | undefined;
@@ -62,13 +69,13 @@ export class Unstored {
   }
 
   get size(): number {
-    return this.outcomes.size + this.releases.size;
+    return this.completions.size + this.releases.size;
   }
 
   /** Whether a closing application has to wait for some of them. Other claims, if they were ever made, end with their leases. */
   get isNeeded(): boolean {
-    if (this.outcomes.size > 0) return true;
-    return [...this.releases].some(entry => entry.action === 'release' && entry.isNeeded);
+    if (this.completions.size > 0) return true;
+    return [...this.releases].some(({ isNeeded }) => isNeeded);
   }
 
   add(pending: Pending): void {
@@ -127,7 +134,7 @@ export class Unstored {
   close(): void {
     this.isClosed = true;
     clearTimeout(this.timer);
-    for (const entry of this.outcomes) this.drop(entry);
+    for (const entry of this.completions) this.drop(entry);
     this.releases.clear();
   }
 
@@ -148,7 +155,7 @@ export class Unstored {
 
   private async tryAll(): Promise<void> {
     const before = this.size;
-    const entries = [...this.outcomes, ...this.releases];
+    const entries = [...this.completions, ...this.releases];
     // One goes ahead, so that a storage that is still away gets one call instead of a batch.
     for (let from = 0, to = 1; from < entries.length; from = to, to += BATCH) {
       const tried = await Promise.all(entries.slice(from, to).map(entry => this.tryOne(entry)));
@@ -180,7 +187,7 @@ export class Unstored {
     }
   }
 
-  private async complete(entry: Entry & PendingCompletion, completion: Completion): Promise<void> {
+  private async complete(entry: UnstoredCompletion, completion: Completion): Promise<void> {
     let stored: boolean;
     try {
       stored = await entry.record.complete(completion);
@@ -193,7 +200,7 @@ export class Unstored {
   }
 
   private tableOf(action: Pending['action']): Set<Entry> {
-    return action === 'release' ? this.releases : this.outcomes;
+    return action === 'release' ? this.releases : this.completions;
   }
 
   private toTheEnd(entry: Entry): void {
