@@ -1,6 +1,6 @@
 import { noteSentPayload } from './capture/raw-capture';
 import type { FastifyReplyLike } from './raw-response';
-import { enterReplay, leaveReplay } from './replay';
+import { enterReplay, leaveReplay } from './replay/through-fastify';
 import { replyAnswerOf, type Done } from './capture/reply-answer';
 
 type OnSend = (request: unknown, reply: FastifyReplyLike, payload: unknown, done: Done) => void;
