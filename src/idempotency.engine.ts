@@ -212,7 +212,7 @@ export class IdempotencyEngine implements EngineParts {
     );
   }
 
-  /** The error, of which operators are told where a record is there and cannot be answered from: a key was taken away too early, say. */
+  /** The error. Operators are told of it where a record cannot be answered from: its encryption key was taken away too early, say. */
   private reported(plan: RequestPlan, error: unknown): unknown {
     if (isOfRecord(error)) this.reportStorageError('create', plan, error);
     return error;

@@ -3,7 +3,7 @@ import { IdempotencyError } from './idempotency.errors';
 import type { IdempotencyEvent, IdempotencyListener } from './idempotency.events';
 import { thrownText } from './thrown-text';
 
-/** One line of a kind in this time; what came in between is counted. */
+/** No two lines of one kind come within this time; those left out are counted. */
 const INTERVAL_MS = 10_000;
 
 interface Kind {

@@ -17,7 +17,7 @@ export interface RequestMark {
 }
 
 /**
- * Of requests of which it is known when they are over. Not on the request: Express gives each one a shape that V8 sees only
+ * Marks of requests that leave when their response is over. Not on the request: Express gives each one a shape that V8 sees only
  * once, so that a property more costs 3 µs, and asking for one that is not there nearly one.
  */
 const underWay = inFlightMap<object, RequestMark>();

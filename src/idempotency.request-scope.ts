@@ -4,8 +4,8 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 
 /**
- * Refuses options that are made for each request. Nest would make everything that needs them for each request too, and never close it:
- * a claim's heartbeat and an outcome that waits for the storage would have nobody left.
+ * Refuses options that are made for each request. Nest would make everything that needs them for each request too, engines included, and
+ * never close those: nobody would wait for their claims, or for outcomes that are not stored yet.
  */
 @Injectable()
 export class RequestScopeCheck implements OnModuleInit {

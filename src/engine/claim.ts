@@ -35,7 +35,10 @@ export class Claim implements Beating {
   /** The lease ends where `maxLease` does, so there is nothing left to extend. */
   private endsForGood = false;
   private phase: 'owned' | 'lapsed' | 'taken' | 'settled' = 'owned';
-  /** Who comes to wait after it has to ask the storage: an operator may have deleted the record before we hear that it was stored. */
+  /**
+   * The turn in which the completion was sent. Whoever comes to wait after it has to ask the storage: an operator may have deleted the
+   * record before we hear that it was stored.
+   */
   private completeTurn = 0;
   /** When the run was over, before its outcome was stored. */
   private overAt: number | undefined;

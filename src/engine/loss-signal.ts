@@ -4,7 +4,7 @@ import type { LeaseLostError } from '../idempotency.errors';
 /** The signal of a lease: aborted once that is lost. */
 export class LossSignal {
   private readonly controller: AbortController;
-  /** Listeners are the handler's, which asks for the signal: the heartbeat, which serves all, is in no request's context. */
+  /** In which listeners run: they are the handler's, which asks for the signal. The heartbeat, which aborts it, is in no request's context. */
   private readonly inHandlersContext = AsyncLocalStorage.snapshot();
 
   /**
@@ -25,7 +25,7 @@ export class LossSignal {
   }
 }
 
-/** Whoever keeps the signal is told the truth as well, although the heartbeat's timer may still be due. */
+/** Its signal looks at the lease whenever it is asked: the timer of the heartbeat, which aborts it, may still be due. */
 function askingController(look: () => void): AbortController {
   const controller = new AbortController();
   const { signal } = controller;

@@ -13,7 +13,7 @@ import type { StorageCalls } from './storage-calls';
 export class OwnedRecord {
   private onLapse: OnLapse;
   private isHoldStored = false;
-  /** The owner is done with the key and holds nothing on it: a claim that is made from now on is nobody's. */
+  /** The owner has given the key back: a claim that is made from now on belongs to nobody. */
   private isGivenUp = false;
 
   constructor(

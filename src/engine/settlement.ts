@@ -96,14 +96,15 @@ export function hold(state: HandlerState, status?: number): Decision {
 }
 
 /**
- * After which settlements of its error an interceptor within ours may ask for a handler again. It makes the outcome itself, so it may turn
- * an error that would be kept into an answer.
+ * How a handler's error has to be settled so that an interceptor within ours may ask for it again. Such an interceptor makes the outcome,
+ * so it may also turn an error that would be kept into an answer.
  */
 export const AGAIN_WITHIN: readonly Settlement[] = ['keep', 'release'];
 
 /**
- * Whether a handler that threw may run again within its request, as far as its route's settling policy goes: where it is settled
- * by one of these.
+ * Whether a handler that threw may run again within its request, as far as its route's settling policy goes.
+ *
+ * @param allowed settlements of the error with which it may
  */
 export function mayRunAgain(
   status: number,

@@ -48,7 +48,7 @@ export class Shutdown {
       if (heartbeat.size > 0 || unstored.isNeeded)
         await new Promise(resolve => realSetTimeout(resolve, INTERVAL_MS));
     }
-    // Once: a claim that is to be freed, if it was ever made, ends with its lease if not now.
+    // Once: a claim that cannot be freed now, if it was ever made, ends with its lease.
     if (unstored.size > 0 && !this.hasTriedReleases && now() < deadline)
       await inTime(unstored.flush(), deadline);
     this.hasTriedReleases = true;

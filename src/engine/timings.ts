@@ -16,7 +16,7 @@ export const STORAGE_CHANNEL = 'nestjs-idempotency:storage';
 
 const timings = channel(STORAGE_CHANNEL);
 
-/** What the call returns; it is timed for those who listen. */
+/** Makes a call and returns what it returns; it is timed where somebody listens. */
 export function timed<T>(operation: keyof IdempotencyStorage, call: () => MaybePromise<T>): MaybePromise<T> {
   return timings.hasSubscribers ? timeCall(operation, call) : call();
 }

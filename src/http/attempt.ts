@@ -39,7 +39,7 @@ export interface AttemptHost {
   prepare(error: IdempotencyError): IdempotencyError;
 }
 
-/** After which settlements of its error an interceptor around ours may ask for a handler again: what is kept is the outcome. */
+/** How a handler's error has to be settled so that an interceptor around ours may ask for it again: an error that is kept is the outcome. */
 const AGAIN_AROUND: readonly Settlement[] = ['release'];
 
 /** One protected request: brings the end of its handler and the end of its answer together, and settles the claim once. */
@@ -161,7 +161,7 @@ export class Attempt implements CaptureListener, RequestMark {
       this.brokeOff = this.capture?.committed === true;
       this.capture?.expectFilters?.();
     }
-    // What a handler lets through of its lease is answered as if we had thrown it.
+    // One of our own errors that the handler lets through, such as its lease's, is answered as if we had thrown it.
     if (error instanceof IdempotencyError && !this.brokeOff) this.host.prepare(error);
     if (this.early !== undefined) void this.claim.settle(this.decideLate(this.early));
     else if (this.isCut) this.giveUpOnAnswer(state === 'abandoned');
@@ -232,7 +232,7 @@ export class Attempt implements CaptureListener, RequestMark {
     const effectBegan = this.claim.hasEffectBegun;
     // A handler that answered by itself counts as returned, although it has not yet.
     if (this.state === 'running') return { state: 'returned', effectBegan };
-    // Somebody has wrapped it, so that nobody saw it begin.
+    // It has run, although nobody saw it begin: somebody has wrapped it.
     return { state: this.state === 'not-entered' && effectBegan ? 'threw' : this.state, effectBegan };
   }
 
@@ -260,8 +260,8 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 
   /**
-   * The client has gone, the handler is over, and no more of the answer comes: a stream was cut. One that nothing has cut may
-   * still come, from a slow outer interceptor or filter: it has one lease.
+   * Settles without an answer, for the client has gone and the handler is over. Unless it is `final`, because a stream was cut, the
+   * answer may still come, from a slow outer interceptor or filter: it has one lease.
    */
   private giveUpOnAnswer(final: boolean): void {
     const settle = () => {
@@ -275,7 +275,7 @@ export class Attempt implements CaptureListener, RequestMark {
   }
 }
 
-/** The one that says most, where it is not sure which one Nest answers with. */
+/** Of the statuses that Nest may answer with, the one that says most. */
 function finalStatusOf(error: unknown): number {
   const statuses = statusesOf(error);
   return statuses.find(status => !isTransient(status)) ?? statuses[0]!;

@@ -82,7 +82,7 @@ const OF_CODED_BYTES: ReadonlySet<string> = new Set([
   'content-md5',
 ]);
 
-/** Taken out, not left out: `@Header()` has set them for this request as well. */
+/** They are named with `null`, not left out, so that a replay removes them: `@Header()` has set them for this request as well. */
 function withoutCoding(headers: readonly OutcomeHeader[]): OutcomeHeader[] {
   const isVarying = headerOf(headers, 'vary') !== undefined;
   const ofBody = headers.map(([name, value]): OutcomeHeader => {

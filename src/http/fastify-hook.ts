@@ -19,7 +19,7 @@ interface FastifyLike {
 /**
  * Adds the hook at which Fastify answers are captured and replays enter: after the handler, its filters and the hooks that
  * the application added before, and before compression and other plugins, which so run for first answers and replays alike.
- * And the one that sees these fail, where what Fastify then sends is no replay.
+ * And one for where these fail: what Fastify then sends is no replay.
  */
 export function addReplayHook(adapter: FastifyAdapterLike | undefined): void {
   if (adapter?.getType() !== 'fastify') return;

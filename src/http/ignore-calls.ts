@@ -47,7 +47,7 @@ export function ignoreReplyCalls(reply: object): void {
   try {
     Object.assign(reply, REPLY_SINK);
   } catch {
-    // A hook or a plugin has defined one so that it cannot be assigned.
+    // A hook or a plugin has defined one of them as read-only. The others are replaced all the same.
     for (const name of Object.keys(REPLY_SINK)) Reflect.set(reply, name, SELF);
   }
 }

@@ -83,7 +83,7 @@ export function isNodesPrototype(prototype: object): boolean {
   return prototype === ServerResponse.prototype || Object.hasOwn(prototype, HTTP2_METHOD);
 }
 
-/** Whether the client has gone. Where it has no socket, on HTTP/2 or while others are to be answered first, a response does not tell. */
+/** Whether the client has gone. A response without a socket does not tell: on HTTP/2, and while others are to be answered first. */
 export function hasGone(raw: RawResponse): boolean {
   if (raw.destroyed === true) return true;
   return raw.socket == null && (isHttp2(raw) || raw.req?.socket?.destroyed === true);

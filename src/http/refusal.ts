@@ -21,8 +21,8 @@ export function prepareRefusal(
 }
 
 /**
- * Gives the answer its media type at the moment when the problem document is sent, be it by Nest or by a filter that adds
- * members to it. A filter that sends JSON of its own, or HTML, is not mislabelled so.
+ * Gives the answer its media type only when the problem document is sent, by Nest or by a filter that adds members to it. So a filter
+ * that sends JSON of its own, or HTML, is not mislabelled.
  */
 function labelProblem(response: PlatformResponse, type: string): void {
   // What Nest's adapters and filters send objects with: Express' `send` hands them to `json`.

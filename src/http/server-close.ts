@@ -8,9 +8,9 @@ export function hasServer(adapter: ClosingAdapter | undefined): adapter is Closi
 }
 
 /**
- * Calls back once the server has closed, also where a plugin of it failed to, and lets Nest wait for it. Nest's own hook of that
- * moment, `onApplicationShutdown()`, comes last to a global module: after those of applications, in which they close their Redis
- * clients.
+ * Calls back once the server has closed, also where one of its plugins failed to close, and lets Nest wait for the callback. Nest's own
+ * hook of that moment, `onApplicationShutdown()`, comes too late: that of a global module is called after those of the application, in
+ * which it closes its Redis client.
  */
 export function whenServerHasClosed(
   adapter: ClosingAdapter | undefined,

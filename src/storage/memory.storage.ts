@@ -68,7 +68,7 @@ const DEFAULTS = {
   clock: performance,
 } as const satisfies Required<MemoryStorageOptions>;
 
-/** Their numbers take a gigabyte. Whoever has more records needs a storage that outlives the process anyway. */
+/** The numbers of so many rows take a gigabyte. Whoever has more records needs a storage that outlives the process anyway. */
 const MOST_ENTRIES = 2 ** 23;
 
 /**

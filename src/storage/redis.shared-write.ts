@@ -8,7 +8,7 @@ export interface SharedConnection {
   readonly commandQueue?: { readonly length: number };
 }
 
-/** So many commands share a write at most: Redis works on them while the next ones are written. */
+/** How many commands share a write at most: Redis works on them while the next ones are written. */
 const SHARED = 16;
 
 /**

@@ -4,7 +4,7 @@ import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { inFlightMap } from '../in-flight-map';
 import type { HandlerRun } from './handler-run';
 
-/** Protected or on purpose unprotected calls. Nest gives all interceptors of one call the same context. */
+/** Calls that an interceptor of ours has let run, protected or not. Nest gives all interceptors of one call the same context. */
 const underWay = inFlightMap<ExecutionContext, HandlerRun>();
 
 /** Claims by the object that stands for a call, then by handler: several handlers of one event are given the same objects. */

@@ -54,7 +54,7 @@ export async function planCall(
   };
 }
 
-/** Under which keys of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
+/** The name under which records of a call are kept. Messages of two patterns are two operations, as requests of two paths are. */
 function recordNameOf({ name, servesManyPatterns }: ValueRoute, context: ExecutionContext): string {
   const pattern = servesManyPatterns ? patternOf(context) : undefined;
   if (pattern === undefined) return name;

@@ -151,8 +151,8 @@ export abstract class Answer {
   }
 
   /**
-   * Before the head and the first byte nothing of it is in the answer, such as the handler's own that tells of a missing file. Where Nest answers
-   * for a handler that returned its stream, it says 400 of work that was done.
+   * Before the head and the first byte the answer has nothing of the source, so the handler or a filter may give one of its own, such as
+   * a 404 for a missing file. Where a handler has returned its stream, it is Nest that answers: 400, for work that was done.
    */
   private sourceFails(): void {
     const isOwnAnswer = this.rules.answersItself || this.listener.filtersAnswer;
@@ -212,7 +212,7 @@ export abstract class Answer {
     return { kind: 'outcome', outcome };
   }
 
-  /** Whether the body begins with a text that goes out in one piece with the head; between chunk marks it does not. */
+  /** Whether Node writes the head together with a text that begins the body, and so in UTF-8. Between chunk marks it does not. */
   protected get isHeadUtf8(): boolean {
     const { first, isHead, status } = this;
     // Node flushes the head by writing an empty text.

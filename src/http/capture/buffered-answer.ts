@@ -21,7 +21,7 @@ export class BufferedAnswer extends Answer implements Interception {
   /** The headers that `writeHead` was given, where Node takes them as they are and the response itself has none. */
   private wholeHeaders: OutgoingHttpHeaders | undefined;
   private deciding = false;
-  /** Whether nobody could change the head since the application committed to it: that is being done in this very call. */
+  /** Whether the application commits to the head in this very call, so that nobody can have changed it since. */
   private isFresh = false;
   private wantsDrain = false;
   private onFinished: ((error?: Error | null) => void) | undefined;
@@ -96,7 +96,7 @@ export class BufferedAnswer extends Answer implements Interception {
     if (this.committed && !this.deciding) this.letPass();
   }
 
-  /** A source that fails has its reader destroyed: the client still gets the part that came before. */
+  /** Called where the source of the answer has failed, too: the client still gets the part that came before. */
   destroy(error?: Error): void {
     const destroy = () => this.original.destroy.call(this.raw, error);
     if (!this.committed) {
@@ -261,7 +261,7 @@ export class BufferedAnswer extends Answer implements Interception {
     if (!this.isHttp2 && this.raw.statusMessage !== this.reason) this.raw.statusMessage = this.reason;
   }
 
-  /** Where the application has written the head before the body, so that Node makes the same of both. */
+  /** Writes the head before the body where the application has done so, so that Node makes the same bytes of them. */
   private sendHead(): void {
     if (this.headBy === 'writeHead' || this.wholeHeaders !== undefined) {
       const args: unknown[] = [this.status];

@@ -12,7 +12,7 @@ import {
   type Overlay,
 } from './response-overlay';
 
-/** All that is called on the original: found there at once, where on an Express response each costs a search of a third of a microsecond. */
+/** All that is called on an original. Found on the object itself: a search along the prototypes of Express takes a third of a microsecond. */
 const CALLED_NAMES = [...METHOD_NAMES, 'getHeaders', 'getRawHeaderNames'] as const;
 
 const INTERCEPTION = Symbol('nestjs-idempotency.interception');
@@ -43,7 +43,7 @@ function defineAccessors(target: RawResponse, { headersSent, writableEnded }: Ac
   Object.defineProperty(target, 'writableEnded', writableEnded);
 }
 
-/** A handler may answer after its client has gone, and one that never does must not be kept for good. */
+/** A handler may answer after its client has gone; one that never does must not keep its response in memory. */
 function leaveMap(raw: RawResponse): void {
   const interception = underWay.get(raw);
   if (interception === undefined) return;

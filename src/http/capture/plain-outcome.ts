@@ -54,7 +54,7 @@ function isUsual(status: unknown): status is number {
 
 const ASCII: HeadWriting = { isUtf8: false, spoilsDisposition: false };
 
-/** Whether the head leaves it at this body: no other length, no trailers, and no end that never comes. */
+/** Whether the head says that this body is all: it has no other length, no trailers, and is no stream of events. */
 function isFramedBy(headers: OutgoingHttpHeaders, body: Buffer): boolean {
   const length = headers['content-length'];
   return (

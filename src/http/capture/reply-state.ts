@@ -1,7 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { FastifyReplyLike } from '../raw-response';
 
-/** Where Fastify keeps the trailers of a reply, `null` where it has none. It tells nobody else of them but by their names. */
+/** Under which symbol Fastify keeps the trailers of a reply, `null` where it has none. Its methods tell only of one that is named. */
 const TRAILERS = 'fastify.reply.trailers';
 
 let trailers: symbol | undefined;
