@@ -107,7 +107,7 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       [
         'an option of the module',
         { useFactory, ttl: '1h' },
-        /^Unknown option `ttl` of `forRootAsync\(\)`.* belong into what the factory returns\.$/,
+        /^Unknown option `ttl` of `forRootAsync\(\)`.* belong in what the factory returns\.$/,
       ],
       ['a misspelt member', { useFactory, injects: [] }, /^Unknown option `injects` of `forRootAsync\(\)`/],
       ['no function', { useFactory: 'x' }, /^Expected `useFactory` to be a function, got 'x'\.$/],

@@ -8,7 +8,7 @@ export const release: Command = {
   name: 'release',
   summary: 'Frees a held key, so that the next request runs: letter (f) of the guarantee.',
   notes: [
-    'Look first what became of the run: had it its effect, the next one repeats it.',
+    'First find out what became of the run: if it has had its effect, the next one repeats it.',
     'With --force a key in progress is freed too. Its handler may still run, and so may another then; an owner that lives claims the key again when it extends or completes, unless another request has done so.',
   ],
   flags: {

@@ -14,7 +14,7 @@ export const resolve: Command = {
   name: 'resolve',
   summary: 'Gives a held key the outcome that you found out; repetitions get it as a replay.',
   notes: [
-    'Nothing runs, so no letter of the guarantee is needed. With --force a key in progress is given it too: its own client still gets the answer of its handler, which is then not stored, so repetitions get another one than it.',
+    'Nothing runs, so no letter of the guarantee is needed. With --force a key in progress is given it too: its own client still gets the answer of its handler, which is then not stored, so repetitions get a different one.',
     'For a route: --status, --header and a body. For run(): --value, the JSON that it would have returned. For a message or a mutation: --value, a JSON array of what it emits.',
     'Where the module has `encryption`, give its keys, or the outcome is stored in clear.',
   ],

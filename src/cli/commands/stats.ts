@@ -28,7 +28,7 @@ export const stats: Command = {
   ],
   flags: {
     namespace: { ...NAME_FLAGS.namespace, help: 'counts this namespace only; all by default' },
-    held: { help: 'lists held records too, those first that end first' },
+    held: { help: 'lists held records too, beginning with those that end first' },
     limit: { value: 'N', help: 'how many held records are listed; 100 by default' },
     sample: { value: 'N', help: 'stops after N records, in no order' },
     ...CONNECTION_FLAGS,
