@@ -25,7 +25,7 @@ import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
 import { MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, functionOr, knownOptions } from './idempotency.validation';
-import { refuseToSeeTwo } from './routes/modules';
+import { refuseTwoProtectors } from './routes/modules';
 import { MemoryStorage } from './storage/memory.storage';
 import type { IdempotencyStorage } from './storage/storage';
 
@@ -92,7 +92,7 @@ export class IdempotencyModule
     @Inject(ModulesContainer) modules: ModulesContainer,
   ) {
     super();
-    refuseToSeeTwo(modules);
+    refuseTwoProtectors(modules);
   }
 
   /** The module with its options. Works without any. */

@@ -24,9 +24,9 @@ import { classesOf, hostOf, madeClasses, protectorOf, type NestModule } from './
 import {
   refuseBothMarks,
   refuseServerSentEvents,
-  refuseToRely,
+  checkUnmarked,
   isReplaced,
-  refuseUnmarked,
+  refuseUnmarkedReplacements,
   replacedByInstances,
   warningOfUnbound,
   warningsFor,
@@ -153,7 +153,7 @@ export class IdempotencyRoutes implements OnModuleInit {
   private check(): void {
     const { config } = this;
     const replaced = replacedByInstances(this.marked, this.served.modules);
-    refuseUnmarked(replaced);
+    refuseUnmarkedReplacements(replaced);
     this.checkBound();
     for (const marked of this.marked) refuseOuterSerializer(marked, config);
     for (const marked of this.marked.filter(({ handler }) => isHttpHandler(handler))) {
@@ -191,7 +191,7 @@ export class IdempotencyRoutes implements OnModuleInit {
   }
 
   private exploreUnmarked(controller: Controller, name: string, handler: Handler): void {
-    refuseToRely(controller, name, handler);
+    checkUnmarked(controller, name, handler);
     const warning = warningOfUnbound(controller, name, handler);
     if (warning !== undefined && this.settings.enabled) this.logger.warn(warning);
   }

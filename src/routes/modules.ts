@@ -65,7 +65,7 @@ export function hostOf(moduleRef: ModuleRef, modules: ModulesContainer): NestMod
  * Refuses a module that sees two of ours, as every module does where two are global. From which of them Nest takes engine, storage and
  * options depends on its release, and in some on what was built first: two records for one key, or none.
  */
-export function refuseToSeeTwo(modules: ModulesContainer): void {
+export function refuseTwoProtectors(modules: ModulesContainer): void {
   for (const module of modules.values()) {
     const seen = seenBy(module);
     if (seen.size < 2) continue;

@@ -105,8 +105,8 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** Refuses a handler that an instance replaces by one without our mark, as `this.pay = this.pay.bind(this)` does in its constructor. */
-export function refuseUnmarked(replaced: readonly ReplacedHandler[]): void {
+/** Refuses a handler that an instance replaces with one without our mark, as `this.pay = this.pay.bind(this)` does in its constructor. */
+export function refuseUnmarkedReplacements(replaced: readonly ReplacedHandler[]): void {
   for (const { controller, name, own } of replaced) {
     if (overridesOf(own) === undefined) throw replacedByInstance(`${controller.name}.${name}`, name);
   }
@@ -124,8 +124,8 @@ function hasLostMark(prototype: object, name: string): boolean {
   return owner !== undefined && Reflect.hasOwnMetadata(IDEMPOTENT_METADATA, owner, name);
 }
 
-/** Refuses a handler that is not marked where it shows that somebody relies on the mark. */
-export function refuseToRely(controller: Controller, name: string, handler: Handler): void {
+/** @throws IdempotencyConfigurationError where a handler that is not marked shows that somebody takes it for marked */
+export function checkUnmarked(controller: Controller, name: string, handler: Handler): void {
   const at = `${controller.name}.${name}`;
   const isCalledByNest = [isHttpHandler, isMessageHandler, isMutation].some(isOne => isOne(handler));
   if (isCalledByNest && hasLostMark(controller.prototype, name)) throw lostMark(at);
