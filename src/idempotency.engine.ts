@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { MAX_TIMER_MS } from './duration';
 import { Claim } from './engine/claim';
-import type { EngineParts, RequestPlan } from './engine/engine-parts';
+import type { EngineParts } from './engine/engine-parts';
+import type { RequestPlan } from './engine/request-plan';
 import { Heartbeat } from './engine/heartbeat';
 import { now } from './engine/monotonic';
 import { OwnedRecord } from './engine/owned-record';

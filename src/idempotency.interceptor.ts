@@ -7,7 +7,7 @@ import {
   type NestInterceptor,
 } from '@nestjs/common';
 import { of, tap, type Observable } from 'rxjs';
-import type { RequestPlan } from './engine/engine-parts';
+import type { RequestPlan } from './engine/request-plan';
 import { IdempotencyEngine, type Execution } from './idempotency.engine';
 import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type HttpExchangeParts } from './idempotency.http-exchange';
@@ -18,7 +18,7 @@ import { MODULE_SETTINGS } from './idempotency.tokens';
 import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
-import { runUnderWay } from './value/value-calls';
+import { runUnderWay } from './value/calls-under-way';
 import { planCall } from './value/value-plan';
 
 /** Protects marked handlers. Stateless; everything else passes untouched. */

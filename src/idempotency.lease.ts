@@ -2,7 +2,7 @@ import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { hash, randomUUID } from 'node:crypto';
 import type { Claim } from './engine/claim';
 import { markOf } from './idempotency.marks';
-import { claimOfCall } from './value/value-calls';
+import { claimOfCall } from './value/calls-under-way';
 
 /** The handler's view of its claim. */
 export interface Lease {

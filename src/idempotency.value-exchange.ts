@@ -6,7 +6,7 @@ import { RecordUnreadableError, ShuttingDownError, type IdempotencyError } from 
 import { isEventHandler } from './routes/discovery';
 import type { Outcome } from './storage/storage';
 import { HandlerRun } from './value/handler-run';
-import { enterCall } from './value/value-calls';
+import { enterCall } from './value/calls-under-way';
 import { GRAPHQL_CODEC, MESSAGE_CODEC, type ValueCodec } from './value/value-codec';
 import { runForValue } from './value/value-run';
 

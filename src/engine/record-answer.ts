@@ -6,7 +6,7 @@ import {
 } from '../idempotency.errors';
 import type { MaybePromise } from '../maybe-promise';
 import type { IdempotencyRecord, Outcome } from '../storage/storage';
-import type { RequestPlan } from './engine-parts';
+import type { RequestPlan } from './request-plan';
 import type { Sealing } from './sealing';
 
 /** The outcome to replay, why there is none, or that the first request is still running. */

@@ -1,5 +1,5 @@
 import type { ExecutionContext } from '@nestjs/common';
-import type { RequestPlan } from '../engine/engine-parts';
+import type { RequestPlan } from '../engine/request-plan';
 import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';

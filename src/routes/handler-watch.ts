@@ -1,6 +1,6 @@
 import type { NestInterceptor } from '@nestjs/common';
 import { followedObservable } from '../http/followed-observable';
-import { runUnderWay } from '../value/value-calls';
+import { runUnderWay } from '../value/calls-under-way';
 import type { Handler } from './discovery';
 import { NEST_METADATA } from './metadata';
 

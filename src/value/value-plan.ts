@@ -1,5 +1,5 @@
 import type { ExecutionContext } from '@nestjs/common';
-import type { RequestPlan } from '../engine/engine-parts';
+import type { RequestPlan } from '../engine/request-plan';
 import { fingerprintValue, likeOwn, ownText } from '../http/fingerprint';
 import { canonicalJson } from '../http/fingerprint/canonical';
 import { KeyMissingError } from '../idempotency.errors';

@@ -1,6 +1,6 @@
 import { RELEASE, decide, type Decision } from '../../src/engine/settlement';
 import type { Claim } from '../../src/engine/claim';
-import type { RequestPlan } from '../../src/engine/engine-parts';
+import type { RequestPlan } from '../../src/engine/request-plan';
 import { IdempotencyEngine } from '../../src/idempotency.engine';
 import { IdempotencyEvents } from '../../src/idempotency.events';
 import {
