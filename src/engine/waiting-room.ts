@@ -12,6 +12,9 @@ const POLL_MS = 250;
 /** What somebody learned of a key, or the error that says that the storage cannot tell. */
 type News = IdempotencyRecord | Error;
 
+/** What a waiter that sleeps is woken to: hear the news, or ask the storage. */
+type WokenTo = 'news' | 'ask';
+
 /**
  * Where duplicates wait for the first request. Requests of one key and process that are willing to wait form a group. One of
  * them represents it: it alone asks and watches the storage, and shares what it learns, so a thousand cost what one costs.
@@ -149,7 +152,7 @@ class Group {
   /** The storage is worth asking. Another record may be found there, which is to be watched anew. */
   callRepresentative(): void {
     this.stopWatching();
-    this.representative?.wake('woken');
+    this.representative?.wake('ask');
   }
 
   private stopWatching(): void {
@@ -171,9 +174,9 @@ class Group {
 
 /** One request that is willing to wait. */
 export class Waiter {
-  /** How much of the group's news this one has heard: one that comes later hears the last. */
+  /** The version of the group's news that this one has heard: whoever comes later hears the last. */
   private heard = 0;
-  private resolveSleep: ((why: 'woken' | 'news') => void) | undefined;
+  private resolveSleep: ((why: WokenTo) => void) | undefined;
   private readonly enteredAt: number;
   private askedAt: number;
 
@@ -203,12 +206,14 @@ export class Waiter {
   async next(): Promise<IdempotencyRecord | 'ask'> {
     for (;;) {
       if (this.failure !== undefined) throw this.failure;
-      if (this.heard < this.group.version) {
-        const news = this.hear();
+      const { news, version } = this.group;
+      if (news !== undefined && this.heard < version) {
+        this.heard = version;
+        if (news instanceof Error) throw news;
         return this.mayHaveChanged(news) ? this.ask() : news;
       }
       if (this.group.representative === this) this.group.watch(this.room);
-      if ((await this.sleep()) === 'woken') return this.ask();
+      if ((await this.sleep()) === 'ask') return this.ask();
     }
   }
 
@@ -223,7 +228,7 @@ export class Waiter {
     this.wake('news');
   }
 
-  wake(why: 'woken' | 'news'): void {
+  wake(why: WokenTo): void {
     this.resolveSleep?.(why);
   }
 
@@ -242,14 +247,7 @@ export class Waiter {
     return decides && this.group.newsAskedAt < this.enteredAt;
   }
 
-  private hear(): IdempotencyRecord {
-    const { news, version } = this.group;
-    this.heard = version;
-    if (news === undefined || news instanceof Error) throw news as Error;
-    return news;
-  }
-
-  private sleep(): Promise<'woken' | 'news'> {
+  private sleep(): Promise<WokenTo> {
     return new Promise(resolve => (this.resolveSleep = resolve));
   }
 }
