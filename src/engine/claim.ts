@@ -216,16 +216,16 @@ export class Claim implements Beating {
 
   private carryOut(decision: Decision): MaybePromise<void> {
     if (decision.settle === 'release') return this.release();
-    if (decision.settle === 'hold') return this.write(decision.held, decision.held.status);
+    if (decision.settle === 'hold') return this.write(decision.held);
     const { recordKey, fingerprint } = this.plan;
     const { outcome } = decision;
     let sealed: Completion;
     try {
       sealed = this.parts.sealing.seal(recordKey, fingerprint, outcome);
     } catch (error) {
-      return this.notStored(error, outcome, outcome.status);
+      return this.notStored(error, outcome);
     }
-    return this.write(sealed, outcome.status);
+    return this.write(sealed);
   }
 
   private async release(): Promise<void> {
@@ -243,51 +243,52 @@ export class Claim implements Beating {
     }
   }
 
-  private released(released: boolean): void {
-    // Not released here, it has lapsed or was deleted: the claim has ended either way.
-    this.emit('released', undefined, released ? undefined : 'lapsed');
+  private released(isReleased: boolean): void {
+    // One that could not be released had lapsed or been deleted before: the claim has ended either way.
+    this.emit('released', undefined, isReleased ? undefined : 'lapsed');
     this.parts.waiting.freed(this.plan.recordKey);
   }
 
-  private write(completion: Completion, status: number | undefined): MaybePromise<void> {
+  private write(completion: Completion): MaybePromise<void> {
     this.completeTurn = this.parts.waiting.nextTurn();
     return chain<boolean, void>(
       () => this.record.complete(completion),
-      isStored => this.stored(isStored, completion, status),
-      error => this.notStored(error, completion, status),
+      isStored => this.stored(isStored, completion),
+      error => this.notStored(error, completion),
     );
   }
 
-  private notStored(error: unknown, completion: Completion, status: number | undefined): MaybePromise<void> {
+  private notStored(error: unknown, completion: Completion): MaybePromise<void> {
     this.parts.reportStorageError('complete', this.plan, error);
-    if (!(error instanceof StorageUnavailableError)) return this.holdInstead(status);
-    this.storeLater(completion, status);
+    if (!(error instanceof StorageUnavailableError)) return this.holdInstead(completion);
+    this.storeLater(completion);
   }
 
   /** The storage answers and cannot store this outcome, so it never will. */
-  private async holdInstead(status: number | undefined): Promise<void> {
+  private async holdInstead({ status }: Completion): Promise<void> {
     const held = { held: 'outcome-not-stored', status } as const;
     try {
-      this.stored(await this.record.complete(held), held, status);
+      this.stored(await this.record.complete(held), held);
     } catch (error) {
       this.parts.reportStorageError('complete', this.plan, error);
       await this.record.extend(this.plan.settings.ttlMs).catch(() => false);
-      this.storeLater(held, status);
+      this.storeLater(held);
     }
   }
 
-  private storeLater(action: Completion, status: number | undefined): void {
+  private storeLater(completion: Completion): void {
     this.parts.unstored.add({
       record: this.record,
-      action,
+      action: completion,
       ownedUntil: this.deadline,
-      settled: (stored, completion) => this.stored(stored, completion, status),
-      dropped: () => this.reportNeverStored(status),
+      settled: (isStored, atLast) => this.stored(isStored, atLast),
+      dropped: () => this.reportNeverStored(completion.status),
     });
   }
 
-  private stored(stored: boolean, completion: Completion, status: number | undefined): void {
-    if (!stored) return this.reportLoss('taken', status);
+  private stored(isStored: boolean, completion: Completion): void {
+    const { status } = completion;
+    if (!isStored) return this.reportLoss('taken', status);
     this.parts.waiting.settled(this.record, completion, this.completeTurn);
     if ('held' in completion) this.emit('held', status, completion.held);
     else this.emit('completed', status);
