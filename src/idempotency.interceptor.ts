@@ -120,5 +120,5 @@ const INVALID: ReadonlySet<string> = new Set([
 function actOnce(mark: RequestMark, next: CallHandler): Observable<unknown> {
   if (mark.replayed !== undefined) return of(mark.replayed.value);
   mark.assertCanBegin?.();
-  return next.handle().pipe(tap({ error: error => mark.sees?.(error) }));
+  return next.handle().pipe(tap({ error: error => mark.innerFailed?.(error) }));
 }

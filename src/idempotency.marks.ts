@@ -13,7 +13,7 @@ export interface RequestMark {
   /** Calls the handler of a protected request, and follows it to its end. */
   follow?(handler: () => unknown): unknown;
   /** An error comes out of the interceptors within. */
-  sees?(error: unknown): void;
+  innerFailed?(error: unknown): void;
 }
 
 /**
