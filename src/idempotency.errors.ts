@@ -295,7 +295,7 @@ export class ShuttingDownError extends IdempotencyError {
   }
 }
 
-/** 503: the lease ended before the handler began, or `assertHeld()` was called after its end. */
+/** 503: the lease ended before the handler began, or `assertHeld()` or `effectBegins()` found that it had ended. */
 export class LeaseLostError extends IdempotencyError {
   constructor() {
     super({
