@@ -3,6 +3,7 @@ import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
 import type { IdempotencyRouteOptions } from './idempotency.options';
 import { definedOptions, validateRouteOptions } from './idempotency.settings';
+import { requireParentheses } from './idempotency.validation';
 import {
   isExempt,
   isHttpHandler,
@@ -24,7 +25,9 @@ import { withoutHttpOptions } from './routes/value-checks';
  * @param overrides options for this route; see `IdempotencyRouteOptions`
  * @throws IdempotencyConfigurationError at once, where an option is wrong, or the class has no such handler
  */
-export function Idempotent(overrides: IdempotencyRouteOptions = {}): MethodDecorator & ClassDecorator {
+export function Idempotent(overrides?: IdempotencyRouteOptions): MethodDecorator & ClassDecorator;
+export function Idempotent(overrides: IdempotencyRouteOptions = {}, ...place: readonly unknown[]): unknown {
+  requireParentheses('@Idempotent()', [overrides, ...place]);
   validateRouteOptions(overrides);
   return (target: object, name?: string | symbol, descriptor?: PropertyDescriptor) => {
     if (name === undefined) bindClass(target as Controller, overrides);
@@ -43,7 +46,9 @@ export function Idempotent(overrides: IdempotencyRouteOptions = {}): MethodDecor
  *
  * @param reason why a repeated request does no harm here, for whoever reads the code
  */
-export function NotIdempotent(reason: string): MethodDecorator {
+export function NotIdempotent(reason: string): MethodDecorator;
+export function NotIdempotent(reason: string, ...place: readonly unknown[]): MethodDecorator {
+  requireParentheses("@NotIdempotent('reason')", [reason, ...place]);
   if (typeof reason !== 'string' || reason.trim() === '') {
     throw new IdempotencyConfigurationError(
       'Expected `@NotIdempotent()` to be given the reason why repeating is harmless, got nothing.',

@@ -2,6 +2,7 @@ import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { hash, randomUUID } from 'node:crypto';
 import type { Claim } from './engine/claim';
 import { markOf } from './idempotency.marks';
+import { requireParentheses } from './idempotency.validation';
 import { claimOfCall } from './value/calls-under-way';
 
 /** The handler's view of its claim. */
@@ -31,7 +32,13 @@ export interface Lease {
  * Injects the `Lease` of the current request into a handler's parameter. An application does not start where the handler is not
  * marked with `@Idempotent()`: there would be nothing to rely on.
  */
-export const IdempotencyLease: () => ParameterDecorator = createParamDecorator(leaseOfRequest);
+export function IdempotencyLease(): ParameterDecorator;
+export function IdempotencyLease(...place: readonly unknown[]): ParameterDecorator {
+  requireParentheses('@IdempotencyLease()', place);
+  return injectLease();
+}
+
+const injectLease = createParamDecorator(leaseOfRequest);
 
 function leaseOfRequest(_data: unknown, context: ExecutionContext): Lease {
   const claim =

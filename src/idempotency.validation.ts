@@ -19,6 +19,17 @@ export function knownOptions(options: unknown, names: readonly string[], what = 
   );
 }
 
+/** @param given what a function that makes a decorator was called with: where it stands without parentheses, that is the place. */
+export function requireParentheses(usage: string, given: readonly unknown[]): void {
+  const [target, name] = given as readonly [unknown?, (string | symbol)?];
+  const isOnClass = given.length === 1 && typeof target === 'function' && target.prototype !== undefined;
+  if (!isOnClass && given.length < 3) return;
+  const place = name === undefined ? `the class ${(target as { readonly name: string }).name}` : String(name);
+  throw new IdempotencyConfigurationError(
+    `Expected \`${usage}\` with its parentheses, got it without them on ${place}, where it would do nothing. Write \`${usage}\`.`,
+  );
+}
+
 export function boolean(option: string, value: unknown): void {
   if (value !== undefined && typeof value !== 'boolean') throw failure(option, 'true or false', value);
 }

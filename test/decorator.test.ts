@@ -176,6 +176,63 @@ describe('@Idempotent() as a decorator', () => {
     expect(() => Idempotent({ storage: {} } as never)).toThrow('Unknown option `storage`');
   });
 
+  describe('without its parentheses, which only types forbid, is refused', () => {
+    const expected = (usage: string, place: string) =>
+      new IdempotencyConfigurationError(
+        `Expected \`${usage}\` with its parentheses, got it without them on ${place}, where it would do nothing. Write \`${usage}\`.`,
+      );
+
+    it.each([
+      ['@Idempotent()', Idempotent],
+      ["@NotIdempotent('reason')", NotIdempotent],
+    ])('%s, on a method or a class', (usage, decorator) => {
+      const Bare = decorator as unknown as MethodDecorator & ClassDecorator;
+      expect(() => {
+        class Payments {
+          @Bare
+          @Post()
+          create() {}
+        }
+        return Payments;
+      }).toThrow(expected(usage, 'create'));
+      expect(() => {
+        class Payments {
+          @Post()
+          @Bare
+          create() {}
+        }
+        return Payments;
+      }).toThrow(expected(usage, 'create'));
+      expect(() => {
+        @Bare
+        class Payments {
+          @Post()
+          create() {}
+        }
+        return Payments;
+      }).toThrow(expected(usage, 'the class Payments'));
+      expect(() => applyDecorators(Bare)({}, 'create', { value: () => {} })).toThrow(
+        expected(usage, 'create'),
+      );
+    });
+
+    it('@IdempotencyLease(), on a parameter', () => {
+      const Bare = IdempotencyLease as unknown as ParameterDecorator;
+      expect(() => {
+        class Payments {
+          create(@Bare _lease: Lease) {}
+        }
+        return Payments;
+      }).toThrow(expected('@IdempotencyLease()', 'create'));
+      expect(() => {
+        class Payments {
+          constructor(@Bare _lease: Lease) {}
+        }
+        return Payments;
+      }).toThrow(expected('@IdempotencyLease()', 'the class Payments'));
+    });
+  });
+
   it('needs a reason to exempt a handler', () => {
     expect(() => NotIdempotent(' ')).toThrow(IdempotencyConfigurationError);
     expect(() => NotIdempotent(undefined as never)).toThrow(IdempotencyConfigurationError);
