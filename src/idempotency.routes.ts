@@ -28,6 +28,7 @@ import {
   isReplaced,
   refuseUnmarkedReplacements,
   replacedByInstances,
+  warningOfTtl,
   warningOfUnbound,
   warningsFor,
 } from './routes/route-checks';
@@ -152,6 +153,7 @@ export class IdempotencyRoutes implements OnModuleInit {
 
   private check(): void {
     const { config } = this;
+    this.warnOfTtls();
     const replaced = replacedByInstances(this.marked, this.served.modules);
     refuseUnmarkedReplacements(replaced);
     this.checkBound();
@@ -171,6 +173,15 @@ export class IdempotencyRoutes implements OnModuleInit {
     this.logger.warn(
       'IdempotencyInterceptor is bound globally, and no handler is marked, so it protects nothing. Mark handlers with `@Idempotent()`, which binds the interceptor too.',
     );
+  }
+
+  private warnOfTtls(): void {
+    const ofRoutes = this.marked.map(({ controller, handler, name }) =>
+      warningOfTtl(`${controller.name}.${name}`, overridesOf(handler) ?? {}),
+    );
+    for (const text of [warningOfTtl('the module', this.settings.route), ...ofRoutes]) {
+      if (text !== undefined) this.logger.warn(text);
+    }
   }
 
   private withKeyFunction(): NamedHandler[] {

@@ -1,4 +1,4 @@
-import { Controller, Post } from '@nestjs/common';
+import { Controller, Logger, Post } from '@nestjs/common';
 import { randomBytes } from 'node:crypto';
 import { PassThrough } from 'node:stream';
 import {
@@ -352,6 +352,40 @@ describe('an application', () => {
     await expect(started(startProtected({ controllers }))).rejects.toThrow(
       'PaymentsController.create: Expected `lease` to be at least three times `storageTimeout`',
     );
+  });
+
+  describe('warns of a number as `ttl` that looks like seconds', () => {
+    const seconds = (ttl: number, at: string, means: string, meant: string) =>
+      `\`ttl: ${ttl}\` of ${at} means ${means} seconds: numbers are milliseconds. Write '${meant}' if seconds were meant, and '${means}s' if not.`;
+    let warn: jest.SpiedFunction<Logger['warn']>;
+    beforeEach(() => {
+      warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation();
+    });
+    afterEach(() => warn.mockRestore());
+
+    async function warnings(module: IdempotencyModuleOptions, route: IdempotencyRouteOptions = {}) {
+      const app = await started(startProtected({ controllers: [controllerWith(route)] }, module));
+      await app.post('/', 'k');
+      return warn.mock.calls.map(([text]) => String(text));
+    }
+
+    it('once for the module and for each route, whatever it is', async () => {
+      expect(await warnings({ ttl: 86_400 }, { ttl: 45 })).toEqual([
+        seconds(86_400, 'the module', '86.4', '24h'),
+        seconds(45, 'PaymentsController.create', '0.045', '45s'),
+      ]);
+      warn.mockClear();
+      expect(await warnings({ ttl: 599_999 }, { ttl: 300 })).toEqual([
+        seconds(599_999, 'the module', '599.999', '599999s'),
+        seconds(300, 'PaymentsController.create', '0.3', '5m'),
+      ]);
+    });
+
+    it('not where it has a unit, is longer, or protects nothing', async () => {
+      expect(await warnings({ ttl: '86.4s' }, { ttl: '45ms' })).toEqual([]);
+      expect(await warnings({ ttl: 600_000 }, { ttl: 86_400_000 })).toEqual([]);
+      expect(await warnings({ ttl: 60, enabled: false })).toEqual([]);
+    });
   });
 
   it('starts where the module allows what the override needs', async () => {

@@ -1,6 +1,7 @@
 import type { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { IdempotencyConfigurationError } from '../idempotency.errors';
 import { injectsLease } from '../idempotency.lease';
+import type { IdempotencyRouteOptions } from '../idempotency.options';
 import { actingWithin, interceptorsOf, isOurs, isUploadInterceptor, laterInterceptors } from './bindings';
 import {
   handlerOf,
@@ -49,6 +50,20 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
   if (isReplaced) {
     yield `${at} was replaced after \`@Idempotent()\` had wrapped it. A wrapper has to pass on the arguments that it gets, no more and no fewer, or the run is not seen: its key is freed where the answer is an error. Wrap it by a decorator, which runs before.`;
   }
+}
+
+/** A smaller number is likelier to be seconds, which other libraries count: up to a week of them. */
+const SHORTEST_CLEAR_TTL_MS = 600_000;
+
+/** What to warn of where seconds were probably meant: records would expire before retries come. */
+export function warningOfTtl(at: string, { ttl }: IdempotencyRouteOptions): string | undefined {
+  if (typeof ttl !== 'number' || ttl >= SHORTEST_CLEAR_TTL_MS) return undefined;
+  return `\`ttl: ${ttl}\` of ${at} means ${ttl / 1000} seconds: numbers are milliseconds. Write '${asSeconds(ttl)}' if seconds were meant, and '${ttl / 1000}s' if not.`;
+}
+
+function asSeconds(ttl: number): string {
+  if (ttl % 3600 === 0) return `${ttl / 3600}h`;
+  return ttl % 60 === 0 ? `${ttl / 60}m` : `${ttl}s`;
 }
 
 /** What to warn of where a class is marked: its mark binds nothing that it inherits, or that is added later. */
