@@ -1,6 +1,7 @@
 import {
   Inject,
   Injectable,
+  Optional,
   SetMetadata,
   type CallHandler,
   type ExecutionContext,
@@ -9,12 +10,12 @@ import {
 import { of, tap, type Observable } from 'rxjs';
 import type { RequestPlan } from './engine/request-plan';
 import { IdempotencyEngine, type Execution } from './idempotency.engine';
-import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
+import { IdempotencyConfigurationError, IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import { HttpExchange, type HttpExchangeParts } from './idempotency.http-exchange';
 import { markOf, type RequestMark } from './idempotency.marks';
 import { IdempotencyRoutes, type Route } from './idempotency.routes';
 import type { ModuleSettings } from './idempotency.settings';
-import { MODULE_SETTINGS } from './idempotency.tokens';
+import { MODULE_PRESENT, MODULE_SETTINGS } from './idempotency.tokens';
 import { ValueExchange } from './idempotency.value-exchange';
 import { after, recover, type MaybePromise } from './maybe-promise';
 import { INTERCEPTOR_METADATA } from './routes/metadata';
@@ -27,11 +28,17 @@ import { planCall } from './value/value-plan';
 export class IdempotencyInterceptor implements NestInterceptor {
   private readonly parts: HttpExchangeParts;
 
+  /**
+   * Optional, so that it can say itself that the module is missing. Where the module is there and cannot be made, the others are
+   * missing all the same, and its own error stops the start.
+   */
   constructor(
-    @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
-    @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
-    @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+    @Optional() @Inject(IdempotencyEngine) private readonly engine: IdempotencyEngine,
+    @Optional() @Inject(IdempotencyRoutes) private readonly routes: IdempotencyRoutes,
+    @Optional() @Inject(MODULE_SETTINGS) private readonly settings: ModuleSettings,
+    @Optional() @Inject(MODULE_PRESENT) isModulePresent: boolean | undefined,
   ) {
+    if (isModulePresent !== true) throw new IdempotencyConfigurationError(MODULE_MISSING);
     this.parts = { routes, settings };
   }
 
@@ -106,6 +113,10 @@ export class IdempotencyInterceptor implements NestInterceptor {
     else this.engine.events.emit(event);
   }
 }
+
+const MODULE_MISSING =
+  'The IdempotencyInterceptor finds no IdempotencyModule. Import `IdempotencyModule.forRoot()` once, in the root module; with `isGlobal: false`, in each module that marks handlers. ' +
+  'Where it is imported, two copies of the library are installed: `npm ls nestjs-idempotency` must show one.';
 
 const INVALID: ReadonlySet<string> = new Set([
   'key-missing',

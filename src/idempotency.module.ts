@@ -23,7 +23,7 @@ import { RequestScopeCheck } from './idempotency.request-scope';
 import { IdempotencyRoutes } from './idempotency.routes';
 import { IdempotencyService } from './idempotency.service';
 import { resolveModuleSettings, type ModuleSettings } from './idempotency.settings';
-import { MODULE_SETTINGS } from './idempotency.tokens';
+import { MODULE_PRESENT, MODULE_SETTINGS } from './idempotency.tokens';
 import { boolean, failure, functionOr, knownOptions } from './idempotency.validation';
 import { refuseTwoProtectors } from './routes/modules';
 import { MemoryStorage } from './storage/memory.storage';
@@ -53,6 +53,7 @@ const ASYNC_OPTIONS = [
 /** Makes `@Idempotent()` work: `imports: [IdempotencyModule.forRoot()]`. */
 @Module({
   providers: [
+    { provide: MODULE_PRESENT, useValue: true },
     {
       provide: MODULE_SETTINGS,
       inject: [MODULE_OPTIONS_TOKEN],
@@ -74,6 +75,7 @@ const ASYNC_OPTIONS = [
     RequestScopeCheck,
   ],
   exports: [
+    MODULE_PRESENT,
     MODULE_SETTINGS,
     IdempotencyEngine,
     IdempotencyRoutes,

@@ -23,6 +23,7 @@ import {
   type IdempotencyOptionsFactory,
   type IdempotencyStorage,
 } from '../src';
+import type * as library from '../src';
 import { Gate } from './fixtures/gate';
 import { closeAfterEach, moduleOf, PLATFORMS, start, startProtected } from './support/running-app';
 
@@ -198,7 +199,7 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
     it('is unknown to another module, which then does not start', async () => {
       const feature = moduleOf({ controllers: [PaymentsController] });
       await expect(started(start({ platform, imports: [local(), feature] }))).rejects.toThrow(
-        'IdempotencyInterceptor',
+        'finds no IdempotencyModule',
       );
     });
 
@@ -219,10 +220,54 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
     );
   });
 
-  it('a forgotten module is an error at start-up, not an unprotected route', async () => {
-    await expect(started(start({ platform, controllers: [PaymentsController] }))).rejects.toThrow(
-      /resolve dependencies of the IdempotencyInterceptor/,
+  describe('that is not there', () => {
+    const missing = new IdempotencyConfigurationError(
+      'The IdempotencyInterceptor finds no IdempotencyModule. Import `IdempotencyModule.forRoot()` once, in the root module; with `isGlobal: false`, in each module that marks handlers. Where it is imported, two copies of the library are installed: `npm ls nestjs-idempotency` must show one.',
     );
+
+    it('is an error at start-up, not an unprotected route', async () => {
+      const refused = started(start({ platform, controllers: [PaymentsController] }));
+      await expect(refused).rejects.toThrow(missing);
+    });
+
+    it('is not there where another copy of the library marks the handlers', async () => {
+      let another!: typeof library;
+      jest.isolateModules(() => (another = jest.requireActual<typeof library>('../src')));
+      @Controller()
+      class OrdersController {
+        @Post()
+        @another.Idempotent()
+        create() {
+          return {};
+        }
+      }
+      const refused = started(startProtected({ platform, controllers: [OrdersController] }));
+      await expect(refused).rejects.toMatchObject({ name: missing.name, message: missing.message });
+    });
+
+    it('is not there for an interceptor that somebody makes by hand', () => {
+      expect(() => Reflect.construct(IdempotencyInterceptor, [])).toThrow(missing);
+    });
+
+    it('is not taken for one that cannot be made', async () => {
+      const feature = moduleOf({ controllers: [PaymentsController] });
+      const useFactory = async () => {
+        await new Promise(resolve => setImmediate(resolve));
+        throw new Error('no configuration');
+      };
+      for (const failing of [
+        IdempotencyModule.forRootAsync({ useFactory }),
+        IdempotencyModule.forRoot({ ttl: -1 }),
+      ]) {
+        for (const imports of [
+          [feature, failing],
+          [failing, feature],
+        ]) {
+          const refused = started(start({ platform, imports, controllers: [PaymentsController] }));
+          await expect(refused).rejects.toThrow(/^(no configuration|Expected `ttl` to be .*)$/);
+        }
+      }
+    });
   });
 
   it('enabled: false lets every request pass, and needs neither scope nor storage', async () => {
