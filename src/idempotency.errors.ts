@@ -322,12 +322,12 @@ export class ReentrantUseError extends IdempotencyError {
   }
 }
 
-/** 500: an application's `scope`, `key` or `fingerprint` function threw or gave nothing. No claim was made. */
+/** 500: an application's `scope`, `key`, `keyFormat` or `fingerprint` function threw or gave nothing. No claim was made. */
 export class RequestFunctionError extends IdempotencyError {
-  constructor(option: 'scope' | 'key' | 'fingerprint', detail: string, cause?: unknown) {
+  constructor(option: 'scope' | 'key' | 'keyFormat' | 'fingerprint', detail: string, cause?: unknown) {
     super({
       name: 'RequestFunctionError',
-      code: option === 'key' ? 'key-function-failed' : `${option}-failed`,
+      code: option === 'scope' || option === 'fingerprint' ? `${option}-failed` : 'key-function-failed',
       status: 500,
       title: `The \`${option}\` function failed`,
       detail: `The request was not processed: ${detail}.`,

@@ -108,9 +108,10 @@ export class IdempotencyInterceptor implements NestInterceptor {
     const { code, cause } = error;
     if (!INVALID.has(code)) return;
     const event = { name: 'invalid', route: route.name, status: error.getStatus(), code } as const;
-    // Nest logs no HTTP error, so nobody else would tell what the application's own function threw.
-    if (error instanceof RequestFunctionError) this.engine.events.alarm({ ...event, error: cause ?? error });
-    else this.engine.events.emit(event);
+    if (!(error instanceof RequestFunctionError)) return this.engine.events.emit(event);
+    // Nest logs no HTTP error, so nobody else would tell which function it was, and what it threw.
+    this.engine.events.logOnly({ ...event, error });
+    this.engine.events.emit({ ...event, error: cause ?? error });
   }
 }
 

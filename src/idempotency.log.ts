@@ -1,5 +1,5 @@
 import { Logger } from '@nestjs/common';
-import { IdempotencyError } from './idempotency.errors';
+import { IdempotencyError, RequestFunctionError } from './idempotency.errors';
 import type { IdempotencyEvent, IdempotencyListener } from './idempotency.events';
 import { thrownText } from './thrown-text';
 
@@ -35,8 +35,13 @@ export function alarmLog(): IdempotencyListener {
 }
 
 function failureText({ name, code, route, operation, error }: IdempotencyEvent): string {
-  if (name === 'invalid' || name === 'settle-failed') {
-    return `A function of the options failed for ${route} (${code ?? name}): ${reasonOf(error)}`;
+  if (name === 'settle-failed') {
+    return `The \`settle\` function failed for ${route}, so its key is not freed: ${reasonOf(error)}`;
+  }
+  if (error instanceof RequestFunctionError) {
+    const { title, detail, cause } = error;
+    const reason = cause === undefined ? `. ${detail}` : `: ${reasonOf(error)}`;
+    return `${title} for ${route}, so the request was refused (500 \`${code}\`) and nothing was claimed${reason}`;
   }
   return `The storage failed at \`${operation}\` for ${route}: ${reasonOf(error)}`;
 }

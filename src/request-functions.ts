@@ -4,6 +4,7 @@ import { RequestFunctionError } from './idempotency.errors';
 import type { RequestFunction } from './idempotency.options';
 import type { RouteSettings } from './idempotency.settings';
 import { after, recover, type MaybePromise } from './maybe-promise';
+import { returnedNoString } from './returned-text';
 
 /** Calls an application's function. Whatever it throws becomes an error of the library, so that nobody takes it for a refusal. */
 export function callRequestFunction(
@@ -43,6 +44,5 @@ export function scopeFrom(
 
 function usableScope(scope: unknown): string {
   if (typeof scope === 'string' && scope !== '') return scope;
-  const got = scope === '' ? 'an empty string' : scope === null ? 'null' : typeof scope;
-  throw new RequestFunctionError('scope', `it gave ${got} instead of a non-empty string`);
+  throw new RequestFunctionError('scope', returnedNoString(scope));
 }

@@ -487,11 +487,14 @@ describe('an own fingerprint', () => {
     [undefined, 'undefined'],
     [null, 'null'],
     ['', 'an empty string'],
-    [5, 'number'],
-    [{}, 'object'],
-  ])('has to be a text: %p', (text, words) => {
+    [5, 'a number', '. Convert it with String()'],
+    [5n, 'a bigint', '. Convert it with String()'],
+    [{}, 'an object'],
+  ])('has to be a text: %p', (text, words, advice = '') => {
     expect(() => fingerprintOwn(text, requestOf())).toThrow(RequestFunctionError);
-    expect(() => fingerprintOwn(text, requestOf())).toThrow(`it returned ${words} instead of a string`);
+    expect(() => fingerprintOwn(text, requestOf())).toThrow(
+      `it returned ${words} instead of a non-empty string${advice}.`,
+    );
   });
 });
 

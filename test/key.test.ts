@@ -317,17 +317,17 @@ describe('keyFormat', () => {
       () => {
         throw new Error('no');
       },
-      'the `keyFormat` function threw',
+      'it threw; its error is the cause of this one',
     ],
     [
       'gives a promise',
       (() => Promise.resolve(true)) as unknown as () => boolean,
-      'the `keyFormat` function returned object instead of a boolean',
+      'it returned an object instead of a boolean',
     ],
     [
       'gives nothing',
       (() => undefined) as unknown as () => boolean,
-      'the `keyFormat` function returned undefined instead of a boolean',
+      'it returned undefined instead of a boolean',
     ],
   ])('is an error of its own where the function %s', (_name, predicate, reason) => {
     let caught: unknown;
@@ -340,6 +340,7 @@ describe('keyFormat', () => {
     expect(caught).toMatchObject({
       status: 500,
       code: 'key-function-failed',
+      title: 'The `keyFormat` function failed',
       detail: `The request was not processed: ${reason}.`,
     });
   });

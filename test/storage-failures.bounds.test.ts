@@ -1,7 +1,7 @@
 import { Logger, ServiceUnavailableException, type LoggerService } from '@nestjs/common';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { MemoryStorage, StorageUnavailableError } from '../src';
+import { MemoryStorage, StorageUnavailableError, type IdempotencyModuleOptions } from '../src';
 import { build } from './fixtures/compiled';
 import { Gate } from './fixtures/gate';
 import { FaultyStorage } from '../src/testing';
@@ -242,22 +242,43 @@ describeOwnRedis('The log of an application whose Redis is away', () => {
     expect(lines.join()).not.toMatch(/raw-key|blocks/);
   });
 
-  it('logs what a function of the options threw, which its client is not told', async () => {
-    const lines: string[] = [];
-    const note = (line: unknown): void => void lines.push(String(line));
-    app = await startWork({
-      storage: new MemoryStorage(),
-      options: { scope: request => (request as { user?: { id: string } }).user?.id.toLowerCase() ?? fail() },
-      work: () => 1,
-      prepare: nest => nest.useLogger({ log: () => undefined, warn: note, error: note }),
-    });
-    const refused = await ask(app, 'raw-key');
-    expect([brief(refused), refused.text.includes('no user')]).toEqual(['500 scope-failed', false]);
-    expect(lines).toEqual([
-      'A function of the options failed for POST /work (scope-failed): there is no user here',
-    ]);
-    Logger.overrideLogger(false);
-  });
+  it.each([
+    [
+      'scope',
+      {
+        scope: (request: unknown) => (request as { user?: { id: string } }).user?.id.toLowerCase() ?? fail(),
+      },
+      'so the request was refused (500 `scope-failed`) and nothing was claimed: there is no user here',
+    ],
+    [
+      'scope',
+      { scope: () => 7 as never },
+      'so the request was refused (500 `scope-failed`) and nothing was claimed. The request was not processed: it returned a number instead of a non-empty string. Convert it with String().',
+    ],
+    [
+      'keyFormat',
+      { keyFormat: () => fail() },
+      'so the request was refused (500 `key-function-failed`) and nothing was claimed: there is no user here',
+    ],
+    ['settle', { settle: () => fail() }, 'so its key is not freed: there is no user here'],
+  ] satisfies [string, IdempotencyModuleOptions, string][])(
+    'logs which function of the options failed, and why, which its client is not told: %s %#',
+    async (name, options, text) => {
+      const lines: string[] = [];
+      const note = (line: unknown): void => void lines.push(String(line));
+      app = await startWork({
+        storage: new MemoryStorage(),
+        options,
+        work: () => 1,
+        prepare: nest => nest.useLogger({ log: () => undefined, warn: note, error: note }),
+      });
+      const answer = await ask(app, 'raw-key');
+      expect(brief(answer)).toMatch(name === 'settle' ? /^201$/ : /^500 /);
+      expect(answer.text).not.toContain('no user');
+      expect(lines).toEqual([`The \`${name}\` function failed for POST /work, ${text}`]);
+      Logger.overrideLogger(false);
+    },
+  );
 });
 
 function fail(): never {

@@ -1,6 +1,7 @@
 import { digestOf, taggedPart, type DigestSecret } from '../digest';
 import { RequestFunctionError } from '../idempotency.errors';
 import { after, type MaybePromise } from '../maybe-promise';
+import { returnedNoString } from '../returned-text';
 import { bodyPart, bytesPart } from './fingerprint/body';
 import { canonicalJson } from './fingerprint/canonical';
 import { queryPart } from './fingerprint/query';
@@ -61,8 +62,7 @@ export function fingerprintOwn(text: unknown, request: FingerprintSource, secret
  */
 export function ownText(text: unknown): string {
   if (typeof text === 'string' && text !== '') return text;
-  const got = text === '' ? 'an empty string' : text === null ? 'null' : typeof text;
-  throw new RequestFunctionError('fingerprint', `it returned ${got} instead of a string`);
+  throw new RequestFunctionError('fingerprint', returnedNoString(text));
 }
 
 /** Fingerprint of a route with `fingerprint: false`: query and body do not count, but a key still belongs to one operation. */

@@ -1,4 +1,5 @@
 import { KeyInvalidError, RequestFunctionError } from '../idempotency.errors';
+import { returned } from '../returned-text';
 import { readStringItem } from './structured-string';
 
 /** What `readKey` needs of an Express request or a FastifyRequest. */
@@ -125,14 +126,11 @@ function askPredicate(predicate: (key: string) => unknown, key: string): boolean
   try {
     answer = predicate(key);
   } catch (error) {
-    throw new RequestFunctionError('key', 'the `keyFormat` function threw', error);
+    throw new RequestFunctionError('keyFormat', 'it threw; its error is the cause of this one', error);
   }
   // A promise would be truthy and let every key pass.
   if (typeof answer === 'boolean') return answer;
-  throw new RequestFunctionError(
-    'key',
-    `the \`keyFormat\` function returned ${typeof answer} instead of a boolean`,
-  );
+  throw new RequestFunctionError('keyFormat', `${returned(answer)} instead of a boolean`);
 }
 
 function onlyLineOf(lines: readonly string[], headerName: string, rules: KeyRules): string {
