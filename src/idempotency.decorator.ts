@@ -54,7 +54,10 @@ export function NotIdempotent(reason: string, ...place: readonly unknown[]): Met
       'Expected `@NotIdempotent()` to be given the reason why repeating is harmless, got nothing.',
     );
   }
-  return (_target, name, descriptor?: PropertyDescriptor) => {
+  return (target, name, descriptor?: PropertyDescriptor) => {
+    // Nor do types keep it off a class in code that nobody checks.
+    if (name === undefined)
+      throw misplaced('@NotIdempotent()', 'a method', `the class ${(target as Controller).name}`);
     const { value } = methodOf('@NotIdempotent()', 'a method', name, descriptor);
     Reflect.defineMetadata(NOT_IDEMPOTENT_METADATA, reason, value);
   };
@@ -72,9 +75,11 @@ function methodOf(
   descriptor: PropertyDescriptor | undefined,
 ): MethodDescriptor {
   if (isMethod(descriptor)) return descriptor;
-  throw new IdempotencyConfigurationError(
-    `Expected \`${decorator}\` to stand on ${places}, got ${String(name)}, which is no method.`,
-  );
+  throw misplaced(decorator, places, `${String(name)}, which is no method`);
+}
+
+function misplaced(decorator: string, places: string, got: string): IdempotencyConfigurationError {
+  return new IdempotencyConfigurationError(`Expected \`${decorator}\` to stand on ${places}, got ${got}.`);
 }
 
 function isMethod(descriptor: PropertyDescriptor | undefined): descriptor is MethodDescriptor {

@@ -164,7 +164,7 @@ function checkAsyncOptions(options: typeof builder.ASYNC_OPTIONS_TYPE): void {
     knownOptions(options, ASYNC_OPTIONS, 'forRootAsync()');
   } catch (error) {
     throw new IdempotencyConfigurationError(
-      `${(error as Error).message} Those of the module belong in what the factory returns.`,
+      `${(error as Error).message} Return the module's options from the factory.`,
     );
   }
   functionOr('useFactory', options.useFactory, []);

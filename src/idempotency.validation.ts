@@ -1,6 +1,7 @@
 import { inspect } from 'node:util';
 import { durationMs } from './duration';
 import { IdempotencyConfigurationError } from './idempotency.errors';
+import { nearest } from './nearest';
 
 /** The one wording of every wrong option: its name, what was expected, what came. */
 export function failure(option: string, expectation: string, got: unknown): IdempotencyConfigurationError {
@@ -14,8 +15,10 @@ export function knownOptions(options: unknown, names: readonly string[], what = 
   const unknown = Object.keys(options).find(name => !names.includes(name));
   if (unknown === undefined) return;
   const owner = what === 'options' ? '' : ` of \`${what}\``;
+  const meant = nearest(unknown, names);
+  const guess = meant === undefined ? '' : ` Did you mean \`${meant}\`?`;
   throw new IdempotencyConfigurationError(
-    `Unknown option \`${unknown}\`${owner}. Options here are: ${[...names].sort().join(', ')}.`,
+    `Unknown option \`${unknown}\`${owner}.${guess} Options here are: ${[...names].sort().join(', ')}.`,
   );
 }
 

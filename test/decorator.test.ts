@@ -141,6 +141,14 @@ describe('@Idempotent() as a decorator', () => {
     );
   });
 
+  it('is refused on a class that would be exempt', () => {
+    class Payments {}
+    const exempt = NotIdempotent('reads') as unknown as ClassDecorator;
+    expect(() => exempt(Payments)).toThrow(
+      'Expected `@NotIdempotent()` to stand on a method, got the class Payments.',
+    );
+  });
+
   it('is refused on a class of which it would bind nothing', () => {
     class Base {
       @Post()

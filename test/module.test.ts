@@ -108,9 +108,13 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       [
         'an option of the module',
         { useFactory, ttl: '1h' },
-        /^Unknown option `ttl` of `forRootAsync\(\)`.* belong in what the factory returns\.$/,
+        /^Unknown option `ttl` of `forRootAsync\(\)`\..* Return the module's options from the factory\.$/,
       ],
-      ['a misspelt member', { useFactory, injects: [] }, /^Unknown option `injects` of `forRootAsync\(\)`/],
+      [
+        'a misspelt member',
+        { useFactory, injects: [] },
+        /^Unknown option `injects` of `forRootAsync\(\)`\. Did you mean `inject`\?/,
+      ],
       ['no function', { useFactory: 'x' }, /^Expected `useFactory` to be a function, got 'x'\.$/],
       ['an array', [], /^Expected `options` to be an object, got an array\.$/],
     ])('refuses %s', (_what, options, message) => {

@@ -237,7 +237,7 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
   });
 
   it.each<[unknown, string]>([
-    [{ froce: true }, 'Unknown option `froce`. Options here are: force.'],
+    [{ froce: true }, 'Unknown option `froce`. Did you mean `force`? Options here are: force.'],
     [{ force: 'yes' }, "Expected `force` to be true or false, got 'yes'."],
     [true, 'Expected `options` to be an object, got true (boolean).'],
   ])('are refused options that would leave the key as it is: %j', async (wrong, message) => {
@@ -261,7 +261,7 @@ function operators(create: () => { storage: IdempotencyStorage; close?: () => vo
     [{}, 'Expected `key` to be a non-empty string, got undefined.'],
     [
       { kye: 'x' },
-      'Unknown option `kye` of `name`. Options here are: key, operation, recordKey, route, scope.',
+      'Unknown option `kye` of `name`. Did you mean `key`? Options here are: key, operation, recordKey, route, scope.',
     ],
     [{ key: 'x', operatoin: 'job' }, 'Unknown option `operatoin` of `name`.'],
     [{ key: '' }, "Expected `key` to be a non-empty string, got ''."],

@@ -179,7 +179,11 @@ describe('a wrong option is refused by its name, with what was expected and what
   });
 
   it.each([
-    ['a key in their place', { key: SECRET_KEY }, 'Unknown option `key` of `encryption`. Options here are:'],
+    [
+      'a key in their place',
+      { key: SECRET_KEY },
+      'Unknown option `key` of `encryption`. Did you mean `keys`? Options here are:',
+    ],
     [
       'a text',
       { keys: SECRET_KEY },
@@ -213,9 +217,22 @@ describe('a wrong option is refused by its name, with what was expected and what
     );
   });
 
+  it.each([
+    ['scop', 'scope'],
+    ['ttlMs', 'ttl'],
+    ['keyformat', 'keyFormat'],
+    ['TTL', undefined],
+    ['lifetime', undefined],
+  ])('an unknown option %s, and that %s is probably meant', (given, meant) => {
+    const guess = meant === undefined ? '' : ` Did you mean \`${meant}\`?`;
+    expect(refusal(() => validateRouteOptions({ [given]: 1 }))).toMatch(
+      new RegExp(`^Unknown option \`${given}\`\\.${guess.replace('?', '\\?')} Options here are: `),
+    );
+  });
+
   it('an unknown option, and which ones there are', () => {
     expect(refusal(() => resolveModuleSettings({ ttlMs: 5 } as never))).toMatch(
-      /^Unknown option `ttlMs`\. Options here are: .*\bttl\b.*\.$/,
+      /^Unknown option `ttlMs`\. Did you mean `ttl`\? Options here are: .*\bttl\b.*\.$/,
     );
     expect(refusal(() => validateRouteOptions({ storage: new MemoryStorage() } as never))).toMatch(
       /^Unknown option `storage`/,

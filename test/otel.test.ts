@@ -291,7 +291,10 @@ describe('the observation', () => {
 
 describe('IdempotencyTelemetryModule', () => {
   it.each([
-    [{ spanEvent: false }, 'Unknown option `spanEvent`. Options here are: meterProvider, spanEvents.'],
+    [
+      { spanEvent: false },
+      'Unknown option `spanEvent`. Did you mean `spanEvents`? Options here are: meterProvider, spanEvents.',
+    ],
     [{ spanEvents: 'no' }, "Expected `spanEvents` to be true or false, got 'no'."],
     [[], 'Expected `options` to be an object, got an array.'],
   ])('refuses wrong options, as observeIdempotency() does: %j', (options, message) => {

@@ -16,7 +16,7 @@ it.each([
   ],
   [
     { test, create: () => ({}), short: 60 },
-    'Unknown option `short`. Options here are: another, create, shortMs, test.',
+    'Unknown option `short`. Did you mean `shortMs`? Options here are: another, create, shortMs, test.',
   ],
 ])('storageContract() says what it lacks: %p', (options, message) => {
   expect(() => storageContract(options as never)).toThrow(message);

@@ -476,7 +476,7 @@ describe('MemoryStorage options', () => {
     [{ clock: null as never }, 'Expected `clock` to be an object with a `now()` method, got null (object).'],
     [
       { maxEntires: 5 } as never,
-      'Unknown option `maxEntires`. Options here are: clock, maxBytes, maxEntries, whenFull.',
+      'Unknown option `maxEntires`. Did you mean `maxEntries`? Options here are: clock, maxBytes, maxEntries, whenFull.',
     ],
     [null as never, 'Expected `options` to be an object, got null (object).'],
   ])('%p is refused', (options, message) => {

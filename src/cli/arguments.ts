@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util';
 import { durationMs, type Duration } from '../duration';
 import { UsageError } from './exit-codes';
 import type { Flag, Flags } from './flags';
-import { nearest } from './nearest';
+import { nearest } from '../nearest';
 
 /** The flags that were given, checked by name. */
 export class Arguments {

@@ -5,7 +5,7 @@ import { EXIT, explainFailure, UsageError } from './exit-codes';
 import { generalHelp, helpOf } from './help';
 import type { Io } from './io';
 import { printable } from './format';
-import { nearest } from './nearest';
+import { nearest } from '../nearest';
 import { packageVersion } from './version';
 
 /** Runs one command line. Resolves with the exit code, whatever happens. */
