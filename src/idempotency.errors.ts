@@ -155,14 +155,13 @@ export class KeyInvalidError extends IdempotencyError {
 
 /** 422: the key was used before, with another request. */
 export class KeyReusedError extends IdempotencyError {
-  constructor() {
+  constructor(differsBy = 'method, path, query, content type or body') {
     super({
       name: 'KeyReusedError',
       code: 'key-reused',
       status: 422,
       title: 'Idempotency key was used for another request',
-      detail:
-        'The key belongs to a request with another method, path, query, content type or body. Send the first request again unchanged, or use a new key.',
+      detail: `The key belongs to a request with another ${differsBy}. Send the first request again unchanged, or use a new key.`,
     });
   }
 }

@@ -110,6 +110,7 @@ export class IdempotencyService {
         recordKey,
         fingerprint,
         fingerprintLike: likeOwn(fingerprint),
+        differsBy: 'payload',
         settings,
         route: operation,
       },

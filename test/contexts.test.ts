@@ -320,7 +320,9 @@ describe('GraphQL mutations', () => {
   it('refuses other arguments under the same key', async () => {
     await query('mutation { pay(amount: 5) { id } }', 'g2');
     const other = await query('mutation { pay(amount: 6) { id } }', 'g2');
-    expect(other.errors?.[0]?.message).toContain('Idempotency key was used for another request');
+    expect(other.errors?.[0]?.message).toBe(
+      'Idempotency key was used for another request. The key belongs to a request with another payload. Send the first request again unchanged, or use a new key.',
+    );
     expect(other.errors?.[0]?.extensions).toEqual({ code: 'key-reused' });
     expect(runs).toBe(1);
   });

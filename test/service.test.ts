@@ -100,6 +100,7 @@ describeStorages('IdempotencyService.run()', kit => {
     await service.run({ ...INVOICE, payload: { total: 10, currency: 'EUR' } }, work);
     const other = service.run({ ...INVOICE, payload: { total: 11, currency: 'EUR' } }, work);
     await expect(other).rejects.toThrow(KeyReusedError);
+    await expect(other).rejects.toThrow('The key belongs to a request with another payload. Send the first');
     await expect(service.run(INVOICE, work)).rejects.toThrow(KeyReusedError);
     // Members in another order are the same JSON.
     expect(await service.run({ ...INVOICE, payload: { currency: 'EUR', total: 10 } }, work)).toEqual({

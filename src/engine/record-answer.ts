@@ -44,5 +44,5 @@ async function differenceAcrossReleases(
       'its fingerprint was taken by an algorithm that this build does not know',
     );
   }
-  return comparable === fingerprint ? undefined : new KeyReusedError();
+  return comparable === fingerprint ? undefined : new KeyReusedError(plan.differsBy);
 }

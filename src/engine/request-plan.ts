@@ -7,6 +7,8 @@ export interface RequestPlan {
   readonly fingerprint: string;
   /** The request's fingerprint by the algorithm of another one, or `undefined` where this build does not know it. */
   fingerprintLike(other: string): MaybePromise<string | undefined>;
+  /** What other requests under its key may differ by, in words, where it is none of HTTP. */
+  readonly differsBy?: string;
   readonly settings: RouteSettings;
   /** For events: `POST /payments`, or the operation of a `run()`. */
   readonly route: string;

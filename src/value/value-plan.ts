@@ -49,6 +49,7 @@ export async function planCall(
     recordKey: recordKeyOf(identity, secret),
     fingerprint,
     fingerprintLike: likeOwn(fingerprint),
+    differsBy: 'payload',
     settings,
     route: route.name,
   };
