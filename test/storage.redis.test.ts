@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Logger, Module, type OnModuleInit } from '@nestjs/common';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import { createClient, createCluster } from 'redis';
 import {
   IdempotencyConfigurationError,
   RecordUnreadableError,
@@ -357,7 +358,15 @@ describe('RedisStorage options', () => {
       { sendCommand: 1 },
       'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got an object of class Object',
     ],
-  ])('client %p is refused', (wrong, message) => {
+    [
+      createClient(),
+      'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got a client of node-redis. Install ioredis: npm install ioredis',
+    ],
+    [
+      createCluster({ rootNodes: [{ url: 'redis://127.0.0.1' }] }),
+      'Expected `client` to be an ioredis client or Cluster (version 5.2 or later, or 6), got a client of node-redis. Install ioredis: npm install ioredis',
+    ],
+  ])('client %# is refused', (wrong, message) => {
     expect(() => new RedisStorage({ client: wrong as Redis })).toThrow(
       new IdempotencyConfigurationError(message),
     );

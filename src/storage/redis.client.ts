@@ -138,5 +138,8 @@ function nameOf(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function: pass the client as `{ client }`';
   if (typeof value !== 'object' || value === null) return inspect(value);
+  if ('sendCommand' in value && 'isOpen' in value) {
+    return 'a client of node-redis. Install ioredis: npm install ioredis';
+  }
   return `an object of class ${value.constructor?.name ?? 'Object'}`;
 }
