@@ -32,21 +32,35 @@ export interface IdempotencyRouteOptions {
    * `false` to compare nothing. @default 'canonical'
    */
   fingerprint?: 'canonical' | 'raw' | false | RequestFunction<string | Promise<string>> | undefined;
-  /** How long a completed or held record lives, from its completion. @default '24h' */
+  /**
+   * How long a completed or held record lives, from its completion; then a retry runs again. A bare number is milliseconds.
+   * @default '24h'
+   */
   ttl?: Duration | undefined;
   /** How long a claim lives unless extended; extended every third while the handler runs. At least three times `storageTimeout`. @default '60s' */
   lease?: Duration | undefined;
   /** Longest time for which a claim is extended; at least `lease`. @default '1h' */
   maxLease?: Duration | undefined;
-  /** What becomes of a claim whose owner vanished. `'hold'` is what payments should use. @default 'rerun' */
+  /**
+   * What becomes of a key whose process died in the handler, or could not extend its claim: once the `lease` has ended, a retry runs
+   * again (`'rerun'`), or is refused with 409 until an operator decides or the `ttl` has passed (`'hold'`). `'hold'` where money moves,
+   * unless the service that moves it gets a `downstreamKey()`. @default 'rerun'
+   */
   whenLeaseLapses?: 'rerun' | 'hold' | undefined;
   /** What a duplicate gets while the first request runs: a 409, or the first answer once it is there. @default 'reject' */
   whenInProgress?: 'reject' | { readonly wait: Duration } | undefined;
-  /** What becomes of a finished run. A function that throws frees no key: it is held. @default 'release-errors' */
+  /**
+   * What becomes of a key whose handler threw a 408, 425, 429 or 5xx: freed, so that a retry runs again (`'release-errors'`); stored and
+   * replayed (`'keep-errors'`); refused from then on (`'hold-errors'`). A function decides on every finished run; where it throws, no
+   * key is freed. @default 'release-errors'
+   */
   settle?: SettlePreset | ((run: FinishedRun) => Settlement) | undefined;
   /** `'execute'` runs the handler unprotected where the storage cannot be reached before the claim. @default 'reject' */
   whenStorageFails?: 'reject' | 'execute' | undefined;
-  /** When the outcome is stored: before its first byte leaves, or after its last. @default 'before-response' */
+  /**
+   * When the outcome is stored: before the first byte of the answer leaves, or after the last, where a crash in between can lead to
+   * a second run. @default 'before-response'
+   */
   complete?: 'before-response' | 'after-response' | undefined;
   /** Headers to store: what the handler or a filter set less `NEVER_STORED_HEADERS`, or these names only. @default 'changed' */
   replayHeaders?: 'changed' | readonly string[] | undefined;
@@ -100,7 +114,7 @@ export interface IdempotencyModuleOptions extends IdempotencyRouteOptions {
   encryption?: EncryptionOptions | undefined;
   /** Called with every event. */
   onEvent?: IdempotencyListener | undefined;
-  /** `false` lets every request pass unprotected: for tests and incidents. @default true */
+  /** `false` lets every request pass unprotected, retries too: for tests and incidents. @default true */
   enabled?: boolean | undefined;
   /** Whether the module's providers are visible to every module. @default true */
   isGlobal?: boolean | undefined;
