@@ -3,18 +3,18 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { build, type Build } from './fixtures/compiled';
+import { build, type Build, type Patch } from './fixtures/compiled';
 import { NEW_ALGORITHM, NEW_FORMAT } from './fixtures/next-release';
 import { ServerProcess } from './fixtures/server-process';
 import { describeOwnRedis, startRedis, type RedisServer } from './support/redis';
 
 /*
  * Nodes of two releases share one Redis while one replaces the other. The new release writes another record format and
- * another fingerprint algorithm, and reads those of the old one. No letter of the guarantee is about deploys, so nothing
+ * another fingerprint algorithm, and reads those of the old one. Or they differ in an option alone. No letter of the guarantee is about deploys, so nothing
  * may run twice.
  */
 
-type Release = 'old' | 'new' | 'new algorithm only';
+type Release = 'old' | 'new' | 'new algorithm only' | 'raw';
 
 interface Answer {
   readonly status: number;
@@ -26,7 +26,7 @@ interface Answer {
 describeOwnRedis('During a rolling deploy', () => {
   let deploy: Deploy;
   beforeAll(async () => {
-    deploy = await Deploy.start();
+    deploy = await Deploy.start(['old', 'new', 'new algorithm only']);
   }, 60_000);
   afterAll(() => deploy?.stop());
 
@@ -101,7 +101,52 @@ describeOwnRedis('During a rolling deploy', () => {
   });
 });
 
+describeOwnRedis("During a rolling deploy to `fingerprint: 'raw'` and `rawBody: true`", () => {
+  let deploy: Deploy;
+  beforeAll(async () => {
+    deploy = await Deploy.start(['old', 'raw']);
+  }, 60_000);
+  afterAll(() => deploy?.stop());
+
+  it('the new node replays what the old one completed, and tells another request', async () => {
+    const key = randomUUID();
+    await deploy.pay('old', key);
+    expect(await deploy.pay('raw', key)).toMatchObject({ status: 201, replayed: true, body: { by: 'old' } });
+    expect(await deploy.pay('raw', key, { amount: 2 })).toMatchObject({ status: 422 });
+    expect(deploy.effects(key)).toBe(1);
+  });
+
+  it('the old node, which has no bytes to compare, sends a client of the new one on, and tells operators', async () => {
+    const key = randomUUID();
+    await deploy.pay('raw', key);
+    const told = deploy.nextError('old');
+    const answer = await deploy.pay('old', key);
+    expect(answer).toMatchObject({ status: 503, body: { code: 'record-unsupported' } });
+    expect(Number(answer.retryAfter)).toBeGreaterThanOrEqual(1);
+    expect(await told).toBe('record-unsupported');
+    expect(await deploy.pay('raw', key)).toMatchObject({ status: 201, replayed: true, body: { by: 'raw' } });
+    expect(deploy.effects(key)).toBe(1);
+  });
+
+  it('the old node runs nothing while it runs at the new one', async () => {
+    const key = randomUUID();
+    const first = deploy.slow('raw', key, 'wait');
+    await first.entered;
+    expect(await deploy.pay('old', key, { slow: true }, 'wait')).toMatchObject({ status: 503 });
+    deploy.open('raw', key);
+    expect(await first.answer).toMatchObject({ status: 201 });
+    expect(deploy.effects(key)).toBe(1);
+  });
+});
+
+/** The builds of the releases; the others are those of this one. */
+const PATCHES: Partial<Record<Release, readonly Patch[]>> = {
+  new: [...NEW_ALGORITHM, ...NEW_FORMAT],
+  'new algorithm only': NEW_ALGORITHM,
+};
+
 class Deploy {
+  private readonly errors = new Map<Release, (code: string) => void>();
   private readonly entered = new Map<string, () => void>();
 
   private constructor(
@@ -110,31 +155,27 @@ class Deploy {
     private readonly redis: RedisServer,
     private readonly nodes: ReadonlyMap<Release, ServerProcess>,
   ) {
-    for (const node of nodes.values()) {
-      node.onMessage(message => this.entered.get((message as { entered: string }).entered)?.());
+    for (const [release, node] of nodes) {
+      node.onMessage(message => {
+        const { entered, error } = message as { entered?: string; error?: string };
+        if (entered !== undefined) this.entered.get(entered)?.();
+        if (error !== undefined) this.errors.get(release)?.(error);
+      });
     }
   }
 
-  static async start(): Promise<Deploy> {
+  static async start(releases: readonly Release[]): Promise<Deploy> {
     const folder = mkdtempSync(join(tmpdir(), 'nestjs-idempotency-deploy-'));
     const redis = await startRedis();
-    const releases: readonly (readonly [Release, Build])[] = [
-      ['old', build()],
-      ['new', build([...NEW_ALGORITHM, ...NEW_FORMAT])],
-      ['new algorithm only', build(NEW_ALGORITHM)],
-    ];
+    const builds = releases.map(release => build(PATCHES[release]));
     const nodes = await Promise.all(
-      releases.map(async ([release, compiled]) => {
+      releases.map(async (release, index) => {
         const env = { REDIS_URL: redis.url, LEDGER: join(folder, 'ledger'), RELEASE: release };
-        return [release, await ServerProcess.start(compiled.fixture('release-app'), env)] as const;
+        const file = (builds[index] as Build).fixture('release-app');
+        return [release, await ServerProcess.start(file, env)] as const;
       }),
     );
-    return new Deploy(
-      folder,
-      releases.map(([, compiled]) => compiled),
-      redis,
-      new Map(nodes),
-    );
+    return new Deploy(folder, builds, redis, new Map(nodes));
   }
 
   async pay(
@@ -164,6 +205,11 @@ class Deploy {
 
   open(release: Release, key: string): void {
     this.node(release).send({ open: key });
+  }
+
+  /** The code of the next error that the events of a node tell of. */
+  nextError(release: Release): Promise<string> {
+    return new Promise(resolve => this.errors.set(release, resolve));
   }
 
   /** A client behind a load balancer, which asks again where it is told to. */

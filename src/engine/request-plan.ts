@@ -5,7 +5,7 @@ import type { MaybePromise } from '../maybe-promise';
 export interface RequestPlan {
   readonly recordKey: string;
   readonly fingerprint: string;
-  /** The request's fingerprint by the algorithm of another one, or `undefined` where this build does not know it. */
+  /** The request's fingerprint by the algorithm of another one, or `undefined` where this instance cannot tell it. */
   fingerprintLike(other: string): MaybePromise<string | undefined>;
   /** What other requests under its key may differ by, in words, where it is none of HTTP. */
   readonly differsBy?: string;

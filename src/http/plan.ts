@@ -1,13 +1,19 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { RequestPlan } from '../engine/request-plan';
-import { KeyMissingError } from '../idempotency.errors';
+import { BodyUnreadableError, KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
 import { callRequestFunction, keyFrom, scopeFrom } from '../request-functions';
-import { after, type MaybePromise } from '../maybe-promise';
+import { after, recover, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
-import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
+import {
+  algorithmOf,
+  fingerprintOwn,
+  fingerprintRequest,
+  fingerprintTarget,
+  type FingerprintAlgorithm,
+} from './fingerprint';
 import { readKey } from './key';
 import type { FingerprintSource } from './fingerprint/request-view';
 
@@ -105,9 +111,13 @@ export class HttpPlanner {
 
   /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
   fingerprintLike(other: string, exchange: PlannedExchange): MaybePromise<string | undefined> {
-    const { request } = exchange;
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
+    return recover(() => this.fingerprintBy(algorithm, exchange), undefinedWhereUnreadable);
+  }
+
+  private fingerprintBy(algorithm: FingerprintAlgorithm, exchange: PlannedExchange): MaybePromise<string> {
+    const { request } = exchange;
     const { secret } = this;
     switch (algorithm.slice(0, 2)) {
       case 'c1':
@@ -123,6 +133,14 @@ export class HttpPlanner {
         return fingerprintTarget(request, secret);
     }
   }
+}
+
+/**
+ * What the route's own fingerprint needs of the body is there, or nothing would be compared. The record's needs more, such as
+ * `rawBody`, which the node that made it has.
+ */
+function undefinedWhereUnreadable(error: unknown): undefined {
+  if (!(error instanceof BodyUnreadableError)) throw error;
 }
 
 class HttpPlan implements RequestPlan {
