@@ -413,6 +413,21 @@ describe.each(PLATFORMS)('@Idempotent() on %s', platform => {
     );
   });
 
+  it('tells of the lost mark where the decorator has dropped the route too and a lease is left', async () => {
+    @Controller()
+    class PaymentsController {
+      @ForgetsMetadata
+      @Post()
+      @Idempotent()
+      create(@IdempotencyLease() lease: Lease) {
+        return lease.downstreamKey('charge');
+      }
+    }
+    await expect(startWith(PaymentsController)).rejects.toThrow(
+      /PaymentsController\.create was marked.*another decorator has replaced.*place `@Idempotent\(\)` above/is,
+    );
+  });
+
   it('refuses to start where a handler takes a lease and is not marked', async () => {
     @Controller()
     class PaymentsController {

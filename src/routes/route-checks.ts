@@ -143,14 +143,16 @@ function hasLostMark(prototype: object, name: string): boolean {
 export function checkUnmarked(controller: Controller, name: string, handler: Handler): void {
   const at = `${controller.name}.${name}`;
   const isCalledByNest = [isHttpHandler, isMessageHandler, isMutation].some(isOne => isOne(handler));
-  if (isCalledByNest && hasLostMark(controller.prototype, name)) throw lostMark(at);
-  if (injectsLease(parametersOf(controller, name))) throw leaseWithoutMark(at);
+  const takesLease = injectsLease(parametersOf(controller, name));
+  // With its mark it has lost its route, where that decorator stands above both.
+  if ((isCalledByNest || takesLease) && hasLostMark(controller.prototype, name)) throw lostMark(at);
+  if (takesLease) throw leaseWithoutMark(at);
   if (!isExempt(handler) && interceptorsOf(handler).some(isOurs)) throw interceptorWithoutMark(at);
 }
 
 function lostMark(at: string): IdempotencyConfigurationError {
   return new IdempotencyConfigurationError(
-    `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, or let it copy the metadata.`,
+    `${at} was marked with \`@Idempotent()\`, but another decorator has replaced the method without its metadata, so it would run unprotected. Place \`@Idempotent()\` above that decorator, with the method's other ones such as \`@Post()\`, or let it copy the metadata.`,
   );
 }
 
