@@ -1,4 +1,4 @@
-import { Body, Controller, HttpCode, Module, Post, Put, type Type } from '@nestjs/common';
+import { Body, Controller, Headers, HttpCode, Module, Post, Put, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {
   ApiBadRequestResponse,
@@ -379,6 +379,40 @@ describe('the OpenAPI document of a class with documentation of its own', () => 
       expect(headersOf(document, '/own')).toEqual(['Idempotency-Key']);
       expect(responsesOf(document, '/bare')).toHaveProperty('422');
     }
+  });
+});
+
+describe('the OpenAPI document of a handler that takes the header itself', () => {
+  const headersOf = async (controller: Type) =>
+    (await documentOf([controller])).paths['/taken']?.post?.parameters;
+
+  it.each(['idempotency-key', 'Idempotency-Key', 'IDEMPOTENCY-KEY'])('has it once: %s', async name => {
+    @Controller('taken')
+    class TakingController {
+      @Post()
+      @Idempotent({ required: false })
+      pay(@Body() _body: object, @Headers('X-Tenant') _tenant: string, @Headers(name) _key?: string) {
+        return {};
+      }
+    }
+    expect(await headersOf(TakingController)).toEqual([
+      expect.objectContaining({ name: 'X-Tenant', required: true }),
+      expect.objectContaining({ name, required: false, schema: expect.objectContaining({ maxLength: 255 }) }),
+    ]);
+  });
+
+  it('has it beside all of them', async () => {
+    @Controller('taken')
+    class TakingAllController {
+      @Post()
+      @Idempotent()
+      pay(@Headers() _headers: Record<string, string>) {
+        return {};
+      }
+    }
+    expect(await headersOf(TakingAllController)).toEqual([
+      expect.objectContaining({ name: 'Idempotency-Key' }),
+    ]);
   });
 });
 

@@ -93,6 +93,8 @@ export function isUnsafe(handler: object): boolean {
 /** A decorated parameter of a handler, as Nest keeps it. */
 interface Parameter {
   readonly index: number;
+  /** What its decorator was given, such as the name of a header. */
+  readonly data?: unknown;
   readonly factory?: unknown;
 }
 

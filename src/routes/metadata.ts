@@ -31,3 +31,6 @@ export const NEST_METADATA = {
 
 /** Kinds of parameters in Nest's route arguments that give a handler the response. */
 export const RESPONSE_PARAMETER_KINDS: readonly string[] = ['1', '2'];
+
+/** Before the index of a parameter that is `@Headers()`. */
+export const HEADER_PARAMETER = '6:';

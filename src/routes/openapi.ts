@@ -1,8 +1,8 @@
 import { RequestMethod } from '@nestjs/common';
 import type { KeyRules } from '../http/key';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
-import type { Controller, Handler, MarkedHandler } from './discovery';
-import { NEST_METADATA } from './metadata';
+import { parametersOf, type Controller, type Handler, type MarkedHandler } from './discovery';
+import { HEADER_PARAMETER, NEST_METADATA } from './metadata';
 
 /**
  * Metadata keys of `@nestjs/swagger`, the same strings in all its versions for NestJS 10 to 12. Writing the metadata instead
@@ -34,7 +34,7 @@ const documentedOnClasses = new WeakMap<Handler, Set<string>>();
 export function documentRoute(marked: MarkedHandler, settings: RouteSettings, module: ModuleSettings): void {
   const { controller, handler } = marked;
   const onClasses = collectFromClass(controller, handler);
-  documentHeader(handler, settings, module.headerName, onClasses);
+  documentHeader(handler, settings, headerNameIn(marked, module.headerName), onClasses);
   const own = ownResponses(handler);
   const responses = { ...without(refusals(module), onClasses), ...own };
   const successes = Object.keys(own).filter(status => status === 'default' || /^[23]/.test(status));
@@ -86,6 +86,14 @@ function metadataOf<T>(key: string, target: Controller | Handler): T | undefined
 /** No status looks like it, and no other kind of parameter. */
 function headerId({ in: place, name }: Documentation): string {
   return `${String(place)}: ${String(name).toLowerCase()}`;
+}
+
+/** As a parameter of the handler spells it, for Swagger lists that one too, and takes two spellings for two headers. */
+function headerNameIn({ controller, name }: MarkedHandler, header: string): string {
+  const spellings = Object.entries(parametersOf(controller, name))
+    .filter(([key]) => key.startsWith(HEADER_PARAMETER))
+    .map(([, { data }]) => String(data));
+  return spellings.find(spelling => spelling.toLowerCase() === header.toLowerCase()) ?? header;
 }
 
 function documentHeader(
