@@ -101,12 +101,21 @@ export function restoreStatus(raw: RawResponse, statusCode: number): void {
 }
 
 /**
- * Names of all headers of a response, in their original spelling where the platform keeps it.
+ * Names of all headers of a response, in their original spelling where the platform keeps it and tells it.
  *
  * @param methods where the response's methods are found
  */
 export function headerNames(raw: RawResponse, methods: RawResponse = raw): readonly string[] {
-  return methods.getRawHeaderNames?.call(raw) ?? Object.keys(methods.getHeaders.call(raw));
+  return rawHeaderNames(raw, methods) ?? Object.keys(methods.getHeaders.call(raw));
+}
+
+/** A response that is no Node's, such as one of node-mocks-http, may have the method and throw in it. */
+function rawHeaderNames(raw: RawResponse, methods: RawResponse): readonly string[] | undefined {
+  try {
+    return methods.getRawHeaderNames?.call(raw);
+  } catch {
+    return undefined;
+  }
 }
 
 /**

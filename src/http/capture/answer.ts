@@ -2,7 +2,7 @@ import { errorMonitor, type EventEmitter } from 'node:events';
 import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import { inspect } from 'node:util';
 import type { Ending } from '../../engine/settlement';
-import type { MaybePromise } from '../../maybe-promise';
+import { recover, type MaybePromise } from '../../maybe-promise';
 import { codingOf, decoded } from '../coding';
 import { isHttp2, type RawResponse } from '../raw-response';
 import { spoilsDisposition } from '../write-head';
@@ -159,8 +159,15 @@ export abstract class Answer {
     if (this.committed || this.size > 0 || !isOwnAnswer) this.sourceFailed = true;
   }
 
-  /** What the finished answer is to the engine. */
+  /** What the finished answer is to the engine. Where that cannot be told, it is the client's all the same, and holds its key. */
   protected ending(): MaybePromise<Ending> {
+    return recover(
+      () => this.found(),
+      () => this.unreplayable,
+    );
+  }
+
+  private found(): MaybePromise<Ending> {
     const wire = joined(this.chunks);
     if (!this.isReplayable(wire)) return this.unreplayable;
     return this.sent === undefined
@@ -184,10 +191,7 @@ export abstract class Answer {
     const coding = codingOf(this.headers['content-encoding']);
     if (coding === ownCoding || coding === undefined || wire.length === 0)
       return this.outcome(wire, ownCoding);
-    return decoded(wire, coding, this.rules.maxBytes).then(
-      identity => this.outcome(identity, ownCoding),
-      () => this.unreplayable,
-    );
+    return decoded(wire, coding, this.rules.maxBytes).then(identity => this.outcome(identity, ownCoding));
   }
 
   private get unreplayable(): Ending {

@@ -172,10 +172,7 @@ export class BufferedAnswer extends Answer implements Interception {
   private decide(ending: MaybePromise<Ending>): void {
     this.deciding = true;
     if (!isPromise(ending)) return this.settle(ending);
-    void ending.then(
-      found => this.settle(found),
-      () => this.flush(),
-    );
+    void ending.then(found => this.settle(found));
   }
 
   private settle(ending: Ending): void {
