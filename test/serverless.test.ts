@@ -1,9 +1,10 @@
 import serverlessExpress from '@codegenie/serverless-express';
 import awsLambdaFastify from '@fastify/aws-lambda';
-import { Body, Controller, Module, Post } from '@nestjs/common';
+import { Body, Controller, Module, Post, Put } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
-import type { RequestListener } from 'node:http';
+import { IncomingMessage, ServerResponse, type RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
 import { Idempotent, IdempotencyModule } from '../src';
 
 /** What API Gateway hands to a function, in its second payload format. */
@@ -35,6 +36,12 @@ class PaymentsController {
   @Idempotent()
   pay(@Body() { amount }: { amount: number }) {
     return { payment: ++this.payments, amount };
+  }
+
+  @Put()
+  @Idempotent()
+  change() {
+    return { payment: ++this.payments };
   }
 }
 
@@ -73,4 +80,25 @@ it.each([
   delete sent.date;
   expect(replay.headers).toMatchObject({ ...sent, 'idempotent-replayed': 'true' });
   expect(reused).toMatchObject({ statusCode: 422 });
+});
+
+it('behind a mock, whose connection tells nothing and whose response lists no headers, too', async () => {
+  const app = await NestFactory.create(PaymentsModule, { logger: false });
+  await app.init();
+  const handle = app.getHttpAdapter().getInstance() as RequestListener;
+  const ask = () =>
+    new Promise(resolve => {
+      const request = Object.assign(new IncomingMessage({} as Socket), { method: 'PUT', url: '/payments' });
+      request.headers['idempotency-key'] = 'a';
+      const response = Object.assign(new ServerResponse(request), {
+        end: (body: unknown) => resolve([response.statusCode, String(body)]),
+        getRawHeaderNames: () => {
+          throw new Error('not implemented');
+        },
+      });
+      handle(request, response);
+    });
+  expect(await ask()).toEqual([200, '{"payment":1}']);
+  expect(await ask()).toEqual([200, '{"payment":1}']);
+  await app.close();
 });

@@ -20,7 +20,7 @@ export function whenConnectionCloses(raw: RawResponse, callback: () => void): ()
 function listenTo(connection: RawConnection): Set<() => void> {
   const callbacks = new Set<() => void>();
   closeCallbacks.set(connection, callbacks);
-  connection.once('close', () => {
+  connection.once?.('close', () => {
     for (const callback of callbacks) callback();
   });
   return callbacks;

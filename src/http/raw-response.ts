@@ -3,7 +3,8 @@ import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 /** The connection of a request. */
 export interface RawConnection {
   readonly destroyed?: boolean;
-  once(event: string, listener: () => void): unknown;
+  /** Missing in mocks of requests, which never close. */
+  once?(event: string, listener: () => void): unknown;
 }
 
 /** The parts of `ServerResponse` and `Http2ServerResponse` that capture and replay use. */
