@@ -5,6 +5,7 @@ import {
   HttpException,
   Post,
   Req,
+  StreamableFile,
   UseFilters,
   type ArgumentsHost,
   type ExecutionContext,
@@ -13,6 +14,7 @@ import type { NestFastifyApplication } from '@nestjs/platform-fastify';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { once } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
 import { inspect } from 'node:util';
 import { Idempotent, MemoryStorage, type IdempotencyStorage } from '../src';
 import { Gate } from './fixtures/gate';
@@ -76,6 +78,12 @@ class PaymentsController {
   @Post('bytes') @Idempotent() bytes(): Buffer {
     runs++;
     return (bytes = Buffer.from('as it was'));
+  }
+  @Post('plain-stream') plainStream(): StreamableFile {
+    return new StreamableFile(Readable.from([`run ${++runs}`]));
+  }
+  @Post('stream') @Idempotent() stream(): StreamableFile {
+    return this.plainStream();
   }
   @Post('slow') @Idempotent() async slow(): Promise<string> {
     runs++;
@@ -445,6 +453,21 @@ it('what later hooks do to answers that are asked for without a socket is not st
   expect([first.statusCode, first.headers['x-trace'], first.body]).toEqual([422, 'first', '<run 1>']);
   const replay = await ask('/refused-plainly', {});
   expect([replay.statusCode, replay.headers['x-trace'], replay.body]).toEqual([422, undefined, '<run 1>']);
+});
+
+it('a response that gets a stream has no listener of ours: Node warns of the eleventh', async () => {
+  const listeners: unknown[] = [];
+  const server = await started(new MemoryStorage(), instance =>
+    instance.addHook('onSend', (_request, reply, _payload, done) => {
+      listeners.push(reply.raw.listeners('close').length);
+      done();
+    }),
+  );
+  await server.send({ method: 'POST', path: '/plain-stream' });
+  const first = await server.post('/stream', 'k');
+  const replay = await server.post('/stream', 'k');
+  expect([first.body.toString(), replay.body.toString()]).toEqual(['run 2', 'run 2']);
+  expect(listeners[1]).toBe(listeners[0]);
 });
 
 it('an answer that somebody gives past the reply and the handler holds the key', async () => {

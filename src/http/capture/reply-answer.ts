@@ -47,7 +47,7 @@ export class ReplyAnswer implements Capture {
     private readonly listener: CaptureListener,
   ) {
     (reply as AnsweredReply)[ANSWER] = this;
-    reply.raw.once('close', () => this.onClose());
+    reply.raw.once('close', this.onClose);
   }
 
   /** Replies that somebody logs lead here. */
@@ -92,7 +92,11 @@ export class ReplyAnswer implements Capture {
   }
 
   private captureOnResponse(): void {
-    this.onResponse ??= captureBelowReply(this.reply.raw, this.before, this.rules, this.listener);
+    if (this.onResponse !== undefined) return;
+    const { raw } = this.reply;
+    this.onResponse = captureBelowReply(raw, this.before, this.rules, this.listener);
+    // Fastify and Node put listeners of their own on a response that gets a stream. Beyond ten, with those of a tracer, Node warns.
+    if (this.onResponse?.willTell) raw.off('close', this.onClose);
   }
 
   private endingOf(headers: OutgoingHttpHeaders, body: Buffer): Ending | undefined {
@@ -117,7 +121,7 @@ export class ReplyAnswer implements Capture {
     told.then(send, send);
   }
 
-  private onClose(): void {
+  private readonly onClose = (): void => {
     const { raw } = this.reply;
     if (!this.committed) {
       // Somebody has answered past Fastify, and nobody has seen with what.
@@ -125,5 +129,5 @@ export class ReplyAnswer implements Capture {
       else if (this.onResponse === undefined) this.listener.onCut(false);
     }
     this.listener.onLeft();
-  }
+  };
 }
