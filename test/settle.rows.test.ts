@@ -4,6 +4,7 @@ import {
   Controller,
   createParamDecorator,
   Injectable,
+  Next,
   ParseIntPipe,
   Post,
   Res,
@@ -33,7 +34,7 @@ import {
   TimeoutError,
   VirtualTimeScheduler,
 } from 'rxjs';
-import { IdempotencyLease, InProgressError, type Lease } from '../src';
+import { IdempotencyLease, InProgressError, type FinishedRun, type Lease, type Settlement } from '../src';
 import { describeApps, marked, startApp, type TestApp } from './support/apps';
 import { exact, newKey } from './support/apps.replay';
 import { Gate } from './fixtures/gate';
@@ -152,6 +153,21 @@ const Refused = createParamDecorator(() => {
 const fails = (status: number) =>
   Object.assign(new ServiceUnavailableException(), { getStatus: () => status });
 
+interface AnyResponse extends ServerResponse {
+  readonly raw?: ServerResponse;
+  hijack?(): void;
+}
+
+/** As a proxy does whose service is away. */
+function answer503(res: AnyResponse): void {
+  res.hijack?.();
+  (res.raw ?? res).writeHead(503).end();
+}
+
+/** Where a service that answers so has done nothing. */
+const freesErrors = ({ status, default: usual }: FinishedRun): Settlement =>
+  status >= 500 ? 'release' : usual;
+
 @Controller('rows')
 class RowsController {
   @Post('pipe') @marked() pipe(@Body('n', ParseIntPipe) n: number) {
@@ -268,6 +284,43 @@ class RowsController {
     const raw = res.raw ?? res;
     raw.statusCode = 429;
     raw.end('slow down');
+  }
+  @Post('next-503') @marked() next503(@Res() res: AnyResponse, @Next() next: (error?: unknown) => void) {
+    runs++;
+    // Fastify has no next handler.
+    if (res.raw === undefined) return next(fails(503));
+    res.hijack?.();
+    res.raw.writeHead(503).end();
+  }
+  @Post('answers-503-by-own-policy') @marked({ settle: () => 'release' }) answers503ByOwnPolicy(
+    @Res() res: AnyResponse,
+  ) {
+    runs++;
+    answer503(res);
+  }
+  @Post('answers-503-later') @marked() answers503Later(@Res() res: AnyResponse) {
+    runs++;
+    setImmediate(() => answer503(res));
+  }
+  @Post('answers-503-later-by-own-policy') @marked({ settle: freesErrors }) answers503LaterByOwnPolicy(
+    @Res() res: AnyResponse,
+  ) {
+    runs++;
+    setImmediate(() => answer503(res));
+  }
+  @Post('returns-503-by-own-policy') @marked({ settle: freesErrors }) returns503ByOwnPolicy(
+    @Res({ passthrough: true }) res: { status(code: number): unknown },
+  ) {
+    runs++;
+    res.status(503);
+    return { later: true };
+  }
+  @Post('throws-afterwards-by-own-policy')
+  @UseInterceptors(ThrowAfterwards)
+  @marked({ settle: freesErrors })
+  throwsAfterwardsByOwnPolicy() {
+    runs++;
+    return { done: true };
   }
   @Post('breaks-off') @marked() async breaksOff(
     @Res() res: ServerResponse & { raw?: ServerResponse; hijack?(): void },
@@ -575,10 +628,26 @@ describeApps(kit => {
       ['throws-afterwards', 503],
       ['returns-503', 503],
       ['answers-429', 429],
+      ['next-503', 503],
+      ['answers-503-later', 503],
+      // Nobody can tell it from the answer of a time limit.
+      ['answers-503-by-own-policy', 503],
     ])('holds the key: %s', async (route, status) => {
       const key = newKey();
       expect((await ask(route, key)).status).toBe(status);
       await expectHeldKey(route, key, 'outcome-not-stored');
+    });
+
+    it.each([
+      'answers-503-later-by-own-policy',
+      'returns-503-by-own-policy',
+      'throws-afterwards-by-own-policy',
+    ])("frees the key where the route's own policy does: %s", async route => {
+      const key = newKey();
+      expect((await ask(route, key)).status).toBe(503);
+      await app.settled();
+      expect((await ask(route, key)).status).toBe(503);
+      expect(runs).toBe(2);
     });
 
     it('keeps a final answer that an outer interceptor made of it', async () => {
