@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { RedisStorage } from '../src';
 import { check, describe as describeOperation } from './history/check';
 import { FLAWS, FlawedStorage, type StorageFlaw } from './history/flawed-storage';
+import { NEAR_FLAWS } from './history/near-storage';
 import type { NodeFlaw } from './history/node';
+import { onRedis } from './history/on-redis';
 import { playInRealTime, type Flaws } from './history/play';
 import { scheduleOf } from './history/schedule';
 import { judge, report, shrink, type Failure } from './history/shrink';
@@ -45,12 +46,12 @@ describe(`Every one of ${SCHEDULES} random schedules keeps the guarantee`, () =>
 describeRedis(`Every one of ${REDIS_SCHEDULES} random schedules keeps the guarantee`, () => {
   it('over RedisStorage, in real time', async () => {
     const client = new Redis(redisUrl());
-    const storage = new RedisStorage({ client, prefix: `history:${randomUUID()}` });
+    const ground = onRedis(client, `history:${randomUUID()}`);
     const seeds = Array.from({ length: REDIS_SCHEDULES }, (_, index) => FIRST + index);
     const histories = await Promise.all(
-      seeds.map(seed => playInRealTime(scheduleOf(seed), storage, `${seed}-`)),
+      seeds.map(seed => playInRealTime(scheduleOf(seed), { ...ground, keyPrefix: `${seed}-` })),
     );
-    storage.close();
+    ground.storage.close();
     await client.quit();
     let undecided = 0;
     for (const history of histories) {
@@ -76,6 +77,10 @@ describe('The checker finds', () => {
       storage: clock => new FlawedStorage(clock, flaw),
     });
     expect(failure).toBeDefined();
+  });
+
+  it.each(NEAR_FLAWS)('a near cache that %s', async nearCache => {
+    expect(await firstFailure(SCHEDULES_PER_FLAW, { nearCache })).toBeDefined();
   });
 
   it.each<NodeFlaw>(['begins-late', 'replays-other-bytes', 'keeps-nothing'])(

@@ -1,12 +1,12 @@
 import type { Answer, Attempt, History, Operation, Run } from './history';
 import { letterOf, livesOf, wasGivenUp, type Letter, type Life } from './lives';
 import { linearise } from './linearise';
-import { stepOf, UNKNOWN, type Step } from './row-model';
+import { sameCompletion, stepOf, UNKNOWN, type Step } from './row-model';
 
 export interface Verdict {
   readonly violations: readonly string[];
-  /** How many lives ended under each letter, how many handlers began, and how many of them unprotected (h). */
-  readonly counts: Readonly<Record<Letter | 'begins' | 'h' | 'i' | 'undecided', number>>;
+  /** How many lives ended under each letter, how many handlers began, how many of them unprotected (h), and how many answers near caches gave. */
+  readonly counts: Readonly<Record<Letter | 'begins' | 'h' | 'i' | 'cached' | 'undecided', number>>;
 }
 
 /** Judges a history by the guarantee. */
@@ -21,7 +21,20 @@ const SLACK_MS = 3;
 
 class Judge implements Verdict {
   readonly violations: string[] = [];
-  readonly counts = { a: 0, b: 0, c: 0, d: 0, e: 0, f: 0, g: 0, h: 0, i: 0, begins: 0, undecided: 0 };
+  readonly counts = {
+    a: 0,
+    b: 0,
+    c: 0,
+    d: 0,
+    e: 0,
+    f: 0,
+    g: 0,
+    h: 0,
+    i: 0,
+    begins: 0,
+    cached: 0,
+    undecided: 0,
+  };
 
   constructor(private readonly history: History) {}
 
@@ -35,7 +48,10 @@ class Judge implements Verdict {
   }
 
   private judgeKey(key: string): void {
-    const operations = this.history.operations.filter(operation => operation.key === key);
+    const seen = this.history.operations.filter(operation => operation.key === key);
+    const operations = seen.filter(({ cachedForMs }) => cachedForMs === undefined);
+    for (const hit of seen)
+      if (hit.cachedForMs !== undefined) this.judgeHit(hit, hit.cachedForMs, operations);
     const steps = operations.map(stepOf);
     const found = linearise(steps);
     if (found === 'undecided') return this.giveUp(key);
@@ -49,7 +65,7 @@ class Judge implements Verdict {
     this.judgeRuns(key, lives);
     for (const life of lives) this.judgeLife(life);
     for (const attempt of this.history.attempts) {
-      if (attempt.key === key) this.judgeAnswer(attempt, lives, operations);
+      if (attempt.key === key) this.judgeAnswer(attempt, lives, seen);
     }
     this.judgeCount(key, lives);
   }
@@ -58,6 +74,21 @@ class Judge implements Verdict {
   private giveUp(key: string): void {
     this.counts.undecided++;
     if (this.history.exact) this.violate(`${key}: too many orders to decide`);
+  }
+
+  /** What the storage has shown to this process within `maxAge`, while it lives, and until the process itself removes it. */
+  private judgeHit(hit: Operation, maxAgeMs: number, operations: readonly Operation[]): void {
+    const own = operations.filter(({ owner }) => owner === hit.owner);
+    const isRemovedSince = (shown: Operation): boolean =>
+      own.some(
+        ({ call, at, id, reply }) =>
+          OPERATORS.has(call.method) && reply === true && at > shown.at && id < hit.id,
+      );
+    const isShown = (shown: Operation): boolean =>
+      isSameRecord(hit, shown) && hit.at - shown.at < maxAgeMs + SLACK_MS && !isRemovedSince(shown);
+    if (!own.some(isShown))
+      this.violate(`${hit.key}: a near cache says what it cannot know: ${describe(hit)}`);
+    this.counts.cached++;
   }
 
   /** What the processes saw must have an explanation as well: a reply that was lost says nothing. */
@@ -111,10 +142,10 @@ class Judge implements Verdict {
   private judgeAnswer(attempt: Attempt, lives: readonly Life[], operations: readonly Operation[]): void {
     const { answer } = attempt;
     if (answer === undefined) return;
-    if (answer.kind === 'replayed') this.judgeReplay(attempt, answer.body, lives);
-    if (textOf(answer).includes('unexpected')) this.violate(`${attempt.key}: ${textOf(answer)}`);
     // The last one: a call that was sent twice is answered by its second execution.
     const create = operations.findLast(({ call, attempt: by }) => call.method === 'create' && by === attempt);
+    if (answer.kind === 'replayed') this.judgeReplay(attempt, answer.body, lives, create?.cachedForMs);
+    if (textOf(answer).includes('unexpected')) this.violate(`${attempt.key}: ${textOf(answer)}`);
     if (create === undefined || typeof create.reply !== 'object') return;
     const isSame = create.reply.fingerprint === attempt.fingerprint;
     if (attempt.tokens.length > 1 || (isSame && this.history.schedule.conditions.waitMs > 0)) return;
@@ -125,8 +156,8 @@ class Judge implements Verdict {
     }
   }
 
-  /** Byte for byte what the owner of a life completed that this request met, or what waits in its own process. */
-  private judgeReplay(attempt: Attempt, body: string, lives: readonly Life[]): void {
+  /** Byte for byte what the owner of a life completed that this request met, or what waits in its own process; a near cache may be late. */
+  private judgeReplay(attempt: Attempt, body: string, lives: readonly Life[], staleMs = 0): void {
     const stored = lives.some(
       ({ completion, born, fingerprint, ...life }) =>
         completion !== undefined &&
@@ -134,7 +165,7 @@ class Judge implements Verdict {
         Buffer.from(completion.body).toString() === body &&
         fingerprint === attempt.fingerprint &&
         born.at <= (attempt.answeredAt as number) &&
-        (life.end?.at ?? Infinity) >= attempt.at - SLACK_MS,
+        (life.end?.at ?? Infinity) >= attempt.at - SLACK_MS - staleMs,
     );
     const waits = this.history.runs.some(
       run =>
@@ -178,6 +209,20 @@ class Judge implements Verdict {
   }
 }
 
+/** The record that was shown, and no longer than it was to live then. */
+function isSameRecord(hit: Operation, shown: Operation): boolean {
+  const { reply } = hit;
+  const { reply: said } = shown;
+  if (typeof reply !== 'object' || reply.state !== 'completed') return false;
+  if (typeof said !== 'object' || said.state !== 'completed' || said.fingerprint !== reply.fingerprint) {
+    return false;
+  }
+  const leftMs = said.remainingMs - (hit.at - shown.at);
+  return reply.remainingMs <= leftMs + SLACK_MS && sameCompletion(reply.outcome, said.outcome);
+}
+
+const OPERATORS: ReadonlySet<string> = new Set(['delete', 'resolve']);
+
 const STORES: ReadonlySet<string> = new Set(['complete', 'create']);
 
 /** A life that its owner could not know to be over. */
@@ -204,11 +249,11 @@ function textOf(answer: Answer): string {
   return answer.kind === 'replayed' ? `replay of ${answer.body}` : `${answer.status} ${answer.code}`;
 }
 
-export function describe({ at, call, owner, reply, fault }: Operation): string {
+export function describe({ at, call, cachedForMs, owner, reply, fault }: Operation): string {
   const token = call.method === 'create' ? call.claim.token : 'token' in call ? call.token : '';
   const said =
     typeof reply === 'object' ? `${reply.state} (${Math.round(reply.remainingMs)} ms left)` : String(reply);
-  return `${at.toFixed(1)} ${owner?.name ?? 'operator'} ${call.method} ${token.slice(-4)} -> ${said}${fault ? ` [${fault}]` : ''}`;
+  return `${at.toFixed(1)} ${owner?.name ?? 'operator'} ${call.method} ${token.slice(-4)} -> ${said}${fault ? ` [${fault}]` : ''}${cachedForMs === undefined ? '' : ' [near cache]'}`;
 }
 
 export function describeRun({ at, attempt, token, settled, settledAt }: Run): string {

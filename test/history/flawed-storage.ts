@@ -1,4 +1,4 @@
-import type { ClaimRequest, Completion, IdempotencyRecord, IdempotencyStorage } from '../../src';
+import type { ClaimRequest, Completion, IdempotencyRecord, IdempotencyStorage, Resolution } from '../../src';
 
 /** Ways in which a storage breaks its contract, one at a time. */
 export const FLAWS = [
@@ -14,6 +14,7 @@ export const FLAWS = [
   'loses the last byte',
   'compares no fingerprint',
   'replies claimed to two',
+  'resolves any state',
 ] as const;
 
 export type StorageFlaw = (typeof FLAWS)[number];
@@ -79,6 +80,17 @@ export class FlawedStorage implements IdempotencyStorage {
 
   delete(key: string): boolean {
     return this.find(key) !== undefined && this.rows.delete(key);
+  }
+
+  resolve(key: string, states: readonly IdempotencyRecord['state'][], resolution?: Resolution): boolean {
+    const row = this.find(key);
+    if (row === undefined) return false;
+    if (!states.includes(this.recordOf(row).state) && this.flaw !== 'resolves any state') return false;
+    if (resolution === undefined) return this.rows.delete(key);
+    row.token = resolution.token;
+    row.completion = resolution.completion;
+    row.deadline = this.clock.now() + resolution.ttlMs;
+    return true;
   }
 
   private isClaimOf(row: Row | undefined, token: string, flaw: StorageFlaw): row is Row {

@@ -1,4 +1,4 @@
-import type { ClaimRequest, Completion, IdempotencyRecord } from '../../src';
+import type { ClaimRequest, Completion, IdempotencyRecord, Resolution } from '../../src';
 import type { LinkFault, Schedule } from './schedule';
 import type { Owner } from './world';
 
@@ -14,6 +14,11 @@ export type Call =
   | { readonly method: 'release'; readonly token: string }
   | { readonly method: 'extend'; readonly token: string; readonly leaseMs: number }
   | { readonly method: 'delete'; readonly because: 'flush' | 'operator' }
+  | {
+      readonly method: 'resolve';
+      readonly states: readonly IdempotencyRecord['state'][];
+      readonly resolution: Resolution | undefined;
+    }
   | { readonly method: 'get' };
 
 export type Reply = IdempotencyRecord | undefined | boolean;
@@ -23,7 +28,7 @@ export interface Operation {
   readonly id: number;
   readonly key: string;
   readonly call: Call;
-  /** Who called; nobody for operators. */
+  /** The process that called, for itself or for an operator; nobody where the test's own hand did. */
   readonly owner: Owner | undefined;
   /** The request on whose behalf `create` was called. */
   readonly attempt: Attempt | undefined;
@@ -33,6 +38,8 @@ export interface Operation {
   /** The same moment in the time of the world. */
   readonly at: number;
   readonly reply: Reply;
+  /** `maxAge` of the near cache that gave the reply, so that the storage was not asked. */
+  readonly cachedForMs: number | undefined;
   /** What happened to it on its way. */
   readonly fault: LinkFault['kind'] | undefined;
 }

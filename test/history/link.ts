@@ -23,6 +23,8 @@ export interface Cable {
   /** How well the storage's clock is known. */
   readonly slackMs: number;
   readonly latencyMs: number;
+  /** `maxAge` of the storage's near cache; 0: it has none. */
+  readonly nearCacheMs: number;
   /** From then on nothing gets lost any more. */
   readonly calmAfter: number;
   /** Called with every deadline that was set, in ms from now. */
@@ -131,12 +133,14 @@ export class Link implements IdempotencyStorage {
   }
 
   private async execute<T extends Reply>(pending: Pending<T>, attempt: Attempt | undefined): Promise<T> {
-    const { clock, history, slackMs, world } = this.cable;
+    const { clock, history, nearCacheMs, slackMs, world } = this.cable;
     const { key, call, fault } = pending;
     const from = clock.now() - slackMs;
     const at = world.now();
     const result = pending.execute();
     const reply = result instanceof Promise ? await result : result;
+    // Behind a near cache, a record that is there at once is out of it.
+    const isHit = nearCacheMs > 0 && typeof result === 'object' && !(result instanceof Promise);
     const id = history.operations.length;
     const to = clock.now() + slackMs;
     const deadlineMs = deadlineSetBy(call, reply);
@@ -151,6 +155,7 @@ export class Link implements IdempotencyStorage {
       to,
       at,
       reply,
+      cachedForMs: isHit ? nearCacheMs : undefined,
       fault: fault?.kind,
     });
     return reply;

@@ -1,8 +1,10 @@
-import { MemoryStorage, type IdempotencyStorage, type MaybePromise } from '../../src';
+import { randomUUID } from 'node:crypto';
+import { MemoryStorage, type IdempotencyStorage, type MaybePromise, type Resolution } from '../../src';
 import type { Answer, Attempt, Call, History, Reply } from './history';
 import type { Cable } from './link';
+import { NearStorage, type NearFlaw } from './near-storage';
 import { Node, settingsOf, type NodeFlaw } from './node';
-import { inRealTime, type RequestStep, type Schedule, type Step } from './schedule';
+import { inRealTime, type OperatorStep, type RequestStep, type Schedule, type Step } from './schedule';
 import { Simulation } from './simulation';
 import { StorageClock } from './storage-clock';
 import { Owner, RealWorld, SERVER, type World } from './world';
@@ -14,6 +16,9 @@ const PAUSE_MS = 120;
 /** Redis counts whole milliseconds, by a clock of its own. */
 const CLOCK_SLACK_MS = 2;
 
+/** End of the outcomes that operators have found out. */
+const RESOLVED = 'by an operator';
+
 const ATTEMPTS = 12;
 
 /** Longer than all attempts and their handlers. */
@@ -21,7 +26,10 @@ const QUIET_MS = 20_000;
 
 export interface Stage {
   readonly world: World;
+  /** As the test's own hand has it. */
   readonly storage: IdempotencyStorage;
+  /** The same storage as a process has it, behind a near cache of this `maxAge`. */
+  readonly behindNearCache: (maxAgeMs: number) => IdempotencyStorage;
   readonly clock: { now(): number };
   readonly keyPrefix: string;
   readonly jump: (ms: number) => void;
@@ -42,6 +50,7 @@ export interface Stage {
 export interface Flaws {
   readonly storage?: (clock: StorageClock) => IdempotencyStorage;
   readonly node?: NodeFlaw;
+  readonly nearCache?: NearFlaw;
 }
 
 /** Plays a schedule in a simulation, over a MemoryStorage unless another one is given. */
@@ -50,10 +59,12 @@ export async function simulate(schedule: Schedule, flaws: Flaws = {}): Promise<H
   world.install();
   try {
     const clock = new StorageClock(world, schedule.conditions.clockRate);
+    const storage = flaws.storage?.(clock) ?? new MemoryStorage({ clock });
     return await play(schedule, {
       world,
       clock,
-      storage: flaws.storage?.(clock) ?? new MemoryStorage({ clock }),
+      storage,
+      behindNearCache: maxAgeMs => new NearStorage(storage, maxAgeMs, flaws.nearCache),
       keyPrefix: 'key-',
       jump: ms => clock.jump(ms),
       jumps: clock.jumps,
@@ -80,15 +91,13 @@ const REAL_QUIET_MS = 4_500;
 /** Plays a schedule in real time over a storage of its own clock. */
 export function playInRealTime(
   schedule: Schedule,
-  storage: IdempotencyStorage,
-  keyPrefix: string,
+  ground: Pick<Stage, 'storage' | 'behindNearCache' | 'keyPrefix'>,
 ): Promise<History> {
   const world = new RealWorld();
   return play(inRealTime(schedule), {
+    ...ground,
     world,
     clock: world,
-    storage,
-    keyPrefix,
     jump: () => undefined,
     jumps: [],
     worldTimeOf: time => time,
@@ -111,13 +120,14 @@ class Player {
   readonly history: History;
   private readonly nodes: Node[];
   private readonly start: number;
-  private readonly cable: Cable;
+  /** As each process has it. */
+  private readonly storages: readonly IdempotencyStorage[];
 
   constructor(
     private readonly schedule: Schedule,
     private readonly stage: Stage,
   ) {
-    const { world, storage, clock, jumps, worldTimeOf, exact } = stage;
+    const { world, jumps, worldTimeOf, exact } = stage;
     this.start = world.now();
     this.history = {
       schedule,
@@ -132,29 +142,35 @@ class Player {
       worldTimeOf,
     };
     const { conditions, seed } = schedule;
-    const calmAfter = this.start + this.lastStep + 4 * conditions.leaseMs;
-    this.cable = {
-      world,
-      storage,
-      clock,
-      slackMs: this.slackMs,
-      history: this.history,
-      latencyMs: conditions.latencyMs,
-      calmAfter,
-      watchDeadline: (key, ms) => this.watchDeadline(key, ms),
-    };
+    this.storages = conditions.nearCacheMs.map(ms => (ms > 0 ? stage.behindNearCache(ms) : stage.storage));
     const settings = settingsOf(conditions);
-    this.nodes = Array.from({ length: conditions.processes }, (_, index) => {
+    this.nodes = this.storages.map((storage, index) => {
       const faults = schedule.faults.filter(fault => fault.process === index);
       const owner = new Owner(`process ${index}`);
       return new Node(owner, {
-        cable: this.cable,
+        cable: this.cableTo(storage, conditions.nearCacheMs[index] as number),
         settings,
         faults,
         seed: seed * 31 + index,
         flaw: stage.flaw,
       });
     });
+  }
+
+  private cableTo(storage: IdempotencyStorage, nearCacheMs: number): Cable {
+    const { world, clock } = this.stage;
+    const { latencyMs, leaseMs } = this.schedule.conditions;
+    return {
+      world,
+      storage,
+      clock,
+      slackMs: this.slackMs,
+      history: this.history,
+      latencyMs,
+      nearCacheMs,
+      calmAfter: this.start + this.lastStep + 4 * leaseMs,
+      watchDeadline: (key, ms) => this.watchDeadline(key, ms),
+    };
   }
 
   private get slackMs(): number {
@@ -180,6 +196,7 @@ class Player {
       // Of a crashed process: what it cannot store it would try again for the whole ttl.
       engine.unstored.close();
     }
+    for (const storage of this.storages) if (storage !== this.stage.storage) await storage.close?.();
   }
 
   private take(step: Step): void {
@@ -196,10 +213,9 @@ class Player {
       case 'jump':
         return jump(step.ms);
       case 'flush':
-        for (let key = 0; key < this.schedule.conditions.keys; key++) void this.delete(key, 'flush');
-        return;
-      case 'delete':
-        return void this.delete(step.key, 'operator');
+        return this.flush();
+      case 'operator':
+        return void this.operate(step);
     }
   }
 
@@ -288,16 +304,45 @@ class Player {
     // Every fourth schedule is enough, and the others are quicker.
     if (!exact || ms > quietMs || this.schedule.seed % 4 !== 0) return;
     for (const at of [ms - 1, ms]) {
-      world.after(at, SERVER, () => void this.operate(key, { method: 'get' }, () => storage.get(key)));
+      world.after(at, SERVER, () => void this.note(key, { method: 'get' }, () => storage.get(key)));
     }
   }
 
-  private async delete(index: number, because: 'flush' | 'operator'): Promise<void> {
-    const key = this.key(index);
-    await this.operate(key, { method: 'delete', because }, () => this.stage.storage.delete(key));
+  private flush(): void {
+    const { storage } = this.stage;
+    for (let index = 0; index < this.schedule.conditions.keys; index++) {
+      const key = this.key(index);
+      void this.note(key, { method: 'delete', because: 'flush' }, () => storage.delete(key));
+    }
   }
 
-  private async operate(key: string, call: Call, execute: () => MaybePromise<Reply>): Promise<void> {
+  /** As IdempotencyService does it. */
+  private async operate({ does, force, key: index }: OperatorStep): Promise<void> {
+    const storage = this.storages[0] as IdempotencyStorage;
+    const owner = this.owner(0);
+    const key = this.key(index);
+    if (does === 'delete') {
+      return this.note(key, { method: 'delete', because: 'operator' }, () => storage.delete(key), owner);
+    }
+    const states = force ? (['held', 'in-progress'] as const) : (['held'] as const);
+    const resolution = does === 'resolve' ? this.resolution(key) : undefined;
+    const call: Call = { method: 'resolve', states, resolution };
+    await this.note(key, call, () => storage.resolve?.(key, states, resolution) ?? false, owner);
+  }
+
+  private resolution(key: string): Resolution {
+    const body = Buffer.from(`${key} ${RESOLVED}`);
+    const completion = { status: 201, headers: [], body };
+    return { token: randomUUID(), completion, ttlMs: this.schedule.conditions.ttlMs };
+  }
+
+  /** Calls the storage past all links. */
+  private async note(
+    key: string,
+    call: Call,
+    execute: () => MaybePromise<Reply>,
+    owner?: Owner,
+  ): Promise<void> {
     const { clock, world } = this.stage;
     const from = clock.now() - this.slackMs;
     const at = world.now();
@@ -305,8 +350,9 @@ class Player {
     const reply = result instanceof Promise ? await result : result;
     const { operations } = this.history;
     const id = operations.length;
-    const nobody = { owner: undefined, attempt: undefined, fault: undefined };
-    operations.push({ id, key, call, from, to: clock.now() + this.slackMs, at, reply, ...nobody });
+    const to = clock.now() + this.slackMs;
+    const nothing = { attempt: undefined, cachedForMs: undefined, fault: undefined };
+    operations.push({ id, key, call, owner, from, to, at, reply, ...nothing });
   }
 
   private alive(index: number): Node {

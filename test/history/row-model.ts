@@ -96,6 +96,8 @@ function applied(row: RowState, phase: Phase, call: Call, at: Span): Said {
         : { after: row, says: false };
     case 'complete':
       return completed(row, call, at);
+    case 'resolve':
+      return resolved(row, phase, call, at);
   }
 }
 
@@ -117,6 +119,23 @@ function completed(row: RowState, call: Extract<Call, { method: 'complete' }>, a
   // A repeated call after a lost reply: the first outcome stands.
   if (row.completion !== undefined && !('held' in row.completion)) return { after: row, says: true };
   return { after: { ...row, completion: call.completion, deadline: later(at, call.ttlMs) }, says: true };
+}
+
+function resolved(
+  row: RowState,
+  phase: Phase,
+  { states, resolution }: Extract<Call, { method: 'resolve' }>,
+  at: Span,
+): Said {
+  if (row === undefined || !states.includes(stateOf(row, phase))) return { after: row, says: false };
+  if (resolution === undefined) return { after: undefined, says: true };
+  const { token, completion, ttlMs } = resolution;
+  return { after: { ...row, token, completion, deadline: later(at, ttlMs) }, says: true };
+}
+
+function stateOf({ completion }: Row, phase: Phase): IdempotencyRecord['state'] {
+  if (phase === 'in-progress') return 'in-progress';
+  return completion === undefined || 'held' in completion ? 'held' : 'completed';
 }
 
 function isClaimOf(row: RowState, token: string): row is Row {
@@ -151,7 +170,7 @@ function isShown(record: IdempotencyRecord, row: Row, phase: Phase, at: Span): b
 }
 
 /** Byte for byte. */
-function sameCompletion(one: Completion, other: Completion | undefined): boolean {
+export function sameCompletion(one: Completion, other: Completion | undefined): boolean {
   if (other === undefined) return false;
   if ('held' in one || 'held' in other) {
     return 'held' in one && 'held' in other && one.held === other.held && one.status === other.status;

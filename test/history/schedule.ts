@@ -30,7 +30,17 @@ export type Step =
   | { readonly at: number; readonly kind: 'pause'; readonly process: number }
   | { readonly at: number; readonly kind: 'jump'; readonly ms: number }
   | { readonly at: number; readonly kind: 'flush' }
-  | { readonly at: number; readonly kind: 'delete'; readonly key: number };
+  | OperatorStep;
+
+/** An operator deletes a record, frees its key or gives it an outcome, through the first process. */
+export interface OperatorStep {
+  readonly at: number;
+  readonly kind: 'operator';
+  readonly key: number;
+  readonly does: 'delete' | 'release' | 'resolve';
+  /** Also of a record in progress. */
+  readonly force: boolean;
+}
 
 export interface Conditions {
   readonly processes: number;
@@ -43,6 +53,8 @@ export interface Conditions {
   readonly waitMs: number;
   readonly executeWithoutStorage: boolean;
   readonly afterResponse: boolean;
+  /** `maxAge` of each process' near cache; 0: it has none. */
+  readonly nearCacheMs: readonly number[];
   /** How fast the storage's clock runs beside those of the processes. */
   readonly clockRate: number;
   /** Longest time that a call without a fault needs in each direction. */
@@ -65,7 +77,7 @@ export interface Dangers {
   readonly pause: number;
   readonly jump: number;
   readonly flush: number;
-  readonly delete: number;
+  readonly operator: number;
   readonly throws: number;
 }
 
@@ -76,7 +88,7 @@ const CALM: Dangers = {
   pause: 0,
   jump: 0,
   flush: 0,
-  delete: 0,
+  operator: 0,
   throws: 0,
 };
 const NETWORK: Dangers = {
@@ -86,8 +98,8 @@ const NETWORK: Dangers = {
   throws: 0.15,
 };
 const PROCESSES: Dangers = { ...CALM, crash: 0.8, pause: 0.8, throws: 0.15 };
-const STORAGE: Dangers = { ...CALM, jump: 0.5, flush: 0.5, delete: 0.5 };
-const CHAOS: Dangers = { ...NETWORK, crash: 0.5, pause: 0.5, jump: 0.2, flush: 0.2, delete: 0.2 };
+const STORAGE: Dangers = { ...CALM, jump: 0.5, flush: 0.5, operator: 0.7 };
+const CHAOS: Dangers = { ...NETWORK, crash: 0.5, pause: 0.5, jump: 0.2, flush: 0.2, operator: 0.3 };
 
 export const PROFILES = {
   calm: CALM,
@@ -118,8 +130,9 @@ export function scheduleOf(seed: number): Schedule {
 
 function conditionsOf(random: Random, dangers: Dangers): Conditions {
   const leaseMs = random.pick([300, 1_000]);
+  const processes = random.integer(1, 3);
   return {
-    processes: random.integer(1, 3),
+    processes,
     keys: random.integer(1, 2),
     leaseMs,
     maxLeaseMs: dangers === CALM ? 100 * leaseMs : random.pick([3, 100]) * leaseMs,
@@ -129,6 +142,7 @@ function conditionsOf(random: Random, dangers: Dangers): Conditions {
     waitMs: random.pick([0, 0, 2 * leaseMs]),
     executeWithoutStorage: dangers === CHAOS && random.chance(0.2),
     afterResponse: random.chance(0.3),
+    nearCacheMs: Array.from({ length: processes }, () => random.pick([0, leaseMs / 2, 3 * leaseMs])),
     clockRate: random.pick([1, 1, 1.02]),
     latencyMs: random.pick([1, 3, 20]),
   };
@@ -182,8 +196,15 @@ function addDangers(
   }
   if (random.chance(dangers.jump)) steps.push({ at: at(), kind: 'jump', ms: random.integer(1, 2 * leaseMs) });
   if (random.chance(dangers.flush)) steps.push({ at: at(), kind: 'flush' });
-  if (random.chance(dangers.delete))
-    steps.push({ at: at(), kind: 'delete', key: random.integer(0, keys - 1) });
+  if (random.chance(dangers.operator)) {
+    steps.push({
+      at: at(),
+      kind: 'operator',
+      key: random.integer(0, keys - 1),
+      does: random.pick(['delete', 'release', 'resolve'] as const),
+      force: random.chance(0.5),
+    });
+  }
 }
 
 function faultsOf(random: Random, { processes, leaseMs }: Conditions, dangers: Dangers): LinkFault[] {
@@ -213,6 +234,7 @@ export function inRealTime({ seed, conditions, steps, faults }: Schedule): Sched
       maxLeaseMs: conditions.maxLeaseMs * scale,
       ttlMs: conditions.ttlMs * scale,
       waitMs: conditions.waitMs * scale,
+      nearCacheMs: conditions.nearCacheMs.map(ms => ms * scale),
       clockRate: 1,
     },
     steps: steps.filter(({ kind }) => kind !== 'jump').map(scaled),

@@ -9,11 +9,17 @@ interface Event {
   cancelled: boolean;
 }
 
-const real = { setTimeout, clearTimeout, setImmediate, now: performance.now.bind(performance) };
+const real = {
+  setTimeout,
+  clearTimeout,
+  setImmediate,
+  now: performance.now.bind(performance),
+  wall: Date.now,
+};
 
 /**
  * A world whose time passes at once and in which nothing happens by chance. While it is installed, `setTimeout`,
- * `setImmediate` and `performance.now` are its own. A timer belongs to the process whose event has set it, so that a
+ * `setImmediate` and both clocks are its own. A timer belongs to the process whose event has set it, so that a
  * paused process runs none and a crashed one never again.
  */
 export class Simulation implements World {
@@ -35,6 +41,7 @@ export class Simulation implements World {
         timerOf(this.add(0, this.current, () => action(...args))),
     });
     performance.now = () => this.time;
+    Date.now = () => Math.floor(this.time);
   }
 
   uninstall(): void {
@@ -44,6 +51,7 @@ export class Simulation implements World {
       setImmediate: real.setImmediate,
     });
     performance.now = real.now;
+    Date.now = real.wall;
   }
 
   now(): number {

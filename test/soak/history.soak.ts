@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { RedisStorage } from '../../src';
 import { check, type Verdict } from '../history/check';
+import { onRedis, type RedisGround } from '../history/on-redis';
 import { playInRealTime } from '../history/play';
 import { scheduleOf } from '../history/schedule';
 import { judge, report, shrink } from '../history/shrink';
@@ -54,16 +54,16 @@ describeRedis('Random schedules keep the guarantee for as long as one likes', ()
     'over RedisStorage, in real time',
     async () => {
       const client = new Redis(redisUrl());
-      const storage = new RedisStorage({ client, prefix: `soak:${randomUUID()}` });
+      const ground = onRedis(client, `soak:${randomUUID()}`);
       const counts: Counts = {};
       try {
         for (let seed = FIRST; performance.now() < endsAt; seed += IN_REAL_TIME) {
           const seeds = Array.from({ length: IN_REAL_TIME }, (_, index) => seed + index);
-          for (const verdict of await playAll(seeds, storage)) add(counts, verdict);
+          for (const verdict of await playAll(seeds, ground)) add(counts, verdict);
           tell('RedisStorage', seed + IN_REAL_TIME - FIRST, counts);
         }
       } finally {
-        storage.close();
+        ground.storage.close();
         client.disconnect();
       }
     },
@@ -72,14 +72,14 @@ describeRedis('Random schedules keep the guarantee for as long as one likes', ()
 });
 
 /** All of them to their end, also where one fails. */
-async function playAll(seeds: readonly number[], storage: RedisStorage): Promise<Verdict[]> {
-  const playing = seeds.map(seed => playOnRedis(seed, storage));
+async function playAll(seeds: readonly number[], ground: RedisGround): Promise<Verdict[]> {
+  const playing = seeds.map(seed => playOnRedis(seed, ground));
   await Promise.allSettled(playing);
   return Promise.all(playing);
 }
 
-async function playOnRedis(seed: number, storage: RedisStorage): Promise<Verdict> {
-  const history = await playInRealTime(scheduleOf(seed), storage, `${seed}-`);
+async function playOnRedis(seed: number, ground: RedisGround): Promise<Verdict> {
+  const history = await playInRealTime(scheduleOf(seed), { ...ground, keyPrefix: `${seed}-` });
   const verdict = check(history);
   if (verdict.violations.length === 0) return verdict;
   throw new Error(report({ schedule: history.schedule, history, verdict }));
