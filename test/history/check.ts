@@ -1,7 +1,10 @@
-import type { Answer, Attempt, History, Operation, Run } from './history';
+import type { Outcome } from '../../src';
+import { resolvedBody, type Answer, type Attempt, type History, type Operation, type Run } from './history';
 import { letterOf, livesOf, wasGivenUp, type Letter, type Life } from './lives';
+import { couldKnow, SLACK_MS } from './hits';
 import { linearise } from './linearise';
-import { sameCompletion, stepOf, UNKNOWN, type Step } from './row-model';
+import { LogReader, type RedisLog } from './redis-log';
+import { stepOf, UNKNOWN, type Step } from './row-model';
 
 export interface Verdict {
   readonly violations: readonly string[];
@@ -15,9 +18,6 @@ export function check(history: History): Verdict {
   judge.judge();
   return judge;
 }
-
-/** Deadlines of owners and storages are compared within this. */
-const SLACK_MS = 3;
 
 class Judge implements Verdict {
   readonly violations: string[] = [];
@@ -50,18 +50,15 @@ class Judge implements Verdict {
   private judgeKey(key: string): void {
     const seen = this.history.operations.filter(operation => operation.key === key);
     const operations = seen.filter(({ cachedForMs }) => cachedForMs === undefined);
-    for (const hit of seen)
-      if (hit.cachedForMs !== undefined) this.judgeHit(hit, hit.cachedForMs, operations);
-    const steps = operations.map(stepOf);
-    const found = linearise(steps);
-    if (found === 'undecided') return this.giveUp(key);
-    if ('stuckAfter' in found) {
-      const placed = new Set(found.stuckAfter.map(({ index }) => index));
-      const next = operations.find((_, index) => !placed.has(index)) as Operation;
-      return this.violate(`${key}: no storage that keeps its contract says this: ${describe(next)}`);
+    for (const hit of seen) {
+      if (hit.cachedForMs === undefined) continue;
+      this.counts.cached++;
+      if (couldKnow(hit, hit.cachedForMs, operations)) continue;
+      this.violate(`${key}: a near cache says what it cannot know: ${describe(hit)}`);
     }
-    this.judgeUnheard(key, operations);
-    const lives = livesOf(key, operations, found.order, this.history);
+    const { log } = this.history;
+    const lives = log === undefined ? this.explained(key, operations) : this.logged(key, operations, log);
+    if (lives === undefined) return;
     this.judgeRuns(key, lives);
     for (const life of lives) this.judgeLife(life);
     for (const attempt of this.history.attempts) {
@@ -70,25 +67,46 @@ class Judge implements Verdict {
     this.judgeCount(key, lives);
   }
 
-  /** Calls on a busy machine may overlap so much that there are too many orders of them. */
-  private giveUp(key: string): void {
-    this.counts.undecided++;
-    if (this.history.exact) this.violate(`${key}: too many orders to decide`);
+  /** The lives in an order of the operations in which a storage that keeps its contract gives all these replies. */
+  private explained(key: string, operations: readonly Operation[]): readonly Life[] | undefined {
+    const found = linearise(operations.map(stepOf));
+    if (found === 'undecided') return this.giveUp(key);
+    if ('stuckAfter' in found) {
+      const placed = new Set(found.stuckAfter.map(({ index }) => index));
+      const next = operations.find((_, index) => !placed.has(index)) as Operation;
+      return this.violate(`${key}: no storage that keeps its contract says this: ${describe(next)}`);
+    }
+    this.judgeUnheard(key, operations);
+    return livesOf(key, operations, found.order, this.history);
   }
 
-  /** What the storage has shown to this process within `maxAge`, while it lives, and until the process itself removes it. */
-  private judgeHit(hit: Operation, maxAgeMs: number, operations: readonly Operation[]): void {
-    const own = operations.filter(({ owner }) => owner === hit.owner);
-    const isRemovedSince = (shown: Operation): boolean =>
-      own.some(
-        ({ call, at, id, reply }) =>
-          OPERATORS.has(call.method) && reply === true && at > shown.at && id < hit.id,
-      );
-    const isShown = (shown: Operation): boolean =>
-      isSameRecord(hit, shown) && hit.at - shown.at < maxAgeMs + SLACK_MS && !isRemovedSince(shown);
-    if (!own.some(isShown))
-      this.violate(`${hit.key}: a near cache says what it cannot know: ${describe(hit)}`);
-    this.counts.cached++;
+  /** The lives as Redis has logged them: what was acknowledged is there, and each outcome is of its own life. */
+  private logged(key: string, operations: readonly Operation[], log: RedisLog): readonly Life[] {
+    const reader = new LogReader(key, log, this.history);
+    const lives = reader.lives();
+    for (const violation of reader.violations) this.violate(violation);
+    for (const operation of operations) {
+      const { call, reply } = operation;
+      if (call.method !== 'complete' || reply !== true) continue;
+      const isThere = ({ token, completion }: Life): boolean =>
+        token === call.token && completion !== undefined;
+      if (!lives.some(isThere)) this.violate(`${key}: acknowledged, and not stored: ${describe(operation)}`);
+    }
+    for (const { token, completion } of lives) {
+      if (completion === undefined || 'held' in completion) continue;
+      const body = textIn(completion);
+      const isOwn = this.history.runs.some(run => run.token === token && run.body === body);
+      if (!isOwn && body !== resolvedBody(key)) {
+        this.violate(`${key}: the life of ${token} has the outcome of another: "${body}"`);
+      }
+    }
+    return lives;
+  }
+
+  /** Calls on a busy machine may overlap so much that there are too many orders of them. */
+  private giveUp(key: string): undefined {
+    this.counts.undecided++;
+    if (this.history.exact) this.violate(`${key}: too many orders to decide`);
   }
 
   /** What the processes saw must have an explanation as well: a reply that was lost says nothing. */
@@ -105,7 +123,12 @@ class Judge implements Verdict {
   /** Every handler begins in a life of its own token, and the first one in it is the only one. */
   private judgeRuns(key: string, lives: readonly Life[]): void {
     for (const run of this.history.runs) {
-      if (run.attempt.key !== key || run.token === undefined) continue;
+      if (run.attempt.key !== key) continue;
+      if (run.token === undefined) {
+        if (!this.history.schedule.conditions.executeWithoutStorage)
+          this.violate(`${key}: an unprotected run`);
+        continue;
+      }
       const own = lives.filter(life => life.token === run.token);
       const life = own.find(life => life.born.at <= run.at + SLACK_MS && endOf(life) >= run.at - SLACK_MS);
       if (life !== undefined) life.runs.push(run);
@@ -119,7 +142,7 @@ class Judge implements Verdict {
   }
 
   private judgeLife(life: Life): void {
-    if (life.end === undefined) return;
+    if (life.end === undefined || life.end.at > this.history.endedAt) return;
     const letter = letterOf(life, this.history);
     const what = `${life.key}: the life of ${life.token} ended (${life.end.how} at ${life.end.at})`;
     if (letter === undefined) return this.violate(`${what} under no letter`);
@@ -162,7 +185,7 @@ class Judge implements Verdict {
       ({ completion, born, fingerprint, ...life }) =>
         completion !== undefined &&
         'body' in completion &&
-        Buffer.from(completion.body).toString() === body &&
+        textIn(completion) === body &&
         fingerprint === attempt.fingerprint &&
         born.at <= (attempt.answeredAt as number) &&
         (life.end?.at ?? Infinity) >= attempt.at - SLACK_MS - staleMs,
@@ -179,49 +202,43 @@ class Judge implements Verdict {
   }
 
   /** Whether the process had trouble to store what its handler returned, so that it answers from its own table. */
-  private wasDisturbed({ attempt }: Run): boolean {
-    if (!this.history.exact) return true;
-    return this.history.troubles.some(
+  private wasDisturbed({ attempt, settledAt = Infinity }: Run): boolean {
+    const { disturbances, exact, log, schedule, troubles } = this.history;
+    if (!exact && log === undefined) return true;
+    const until = settledAt + schedule.conditions.storageTimeoutMs;
+    if (disturbances.some(({ from, to }) => from <= until && to >= settledAt)) return true;
+    return troubles.some(
       ({ owner, key, call }) => owner === attempt.owner && key === attempt.key && STORES.has(call.method),
     );
   }
 
-  private judgeProbe({ key, answer }: Attempt): void {
+  private judgeProbe({ key, answer, owner }: Attempt): void {
     const text = answer && textOf(answer);
     if (text === undefined || text.startsWith('503') || text.endsWith('in-progress')) {
-      this.violate(`${key}: no answer after quiet and one lease: ${text}`);
+      this.violate(
+        `${key}: ${owner.name} (${owner.state}) gives no answer after quiet and one lease: ${text}`,
+      );
     }
   }
 
   private judgeCount(key: string, lives: readonly Life[]): void {
     const begins = lives.flatMap(life => life.runs).length;
     const ended = lives.filter(life => life.runs.length > 0 && life.end !== undefined).length;
-    const unprotected = this.history.runs.filter(run => run.attempt.key === key && run.token === undefined);
     if (begins > 1 + ended) this.violate(`${key}: ${begins} begins, and ${ended} lives ended`);
     const isAsked = this.history.probes.some(probe => probe.key === key);
-    const isHeldUnused = lives.some(life => life.runs.length === 0 && life.end === undefined);
-    if (isAsked && begins + unprotected.length === 0 && !isHeldUnused)
-      this.violate(`${key}: no handler ever began`);
+    const hasBegun = this.history.runs.some(run => run.attempt.key === key);
+    const { onLapse } = this.history.schedule.conditions;
+    // Held by a lapse before anybody began, or given an outcome by an operator.
+    const isSettledUnused = lives.some(
+      ({ runs, completion }) => runs.length === 0 && (completion !== undefined || onLapse === 'hold'),
+    );
+    if (isAsked && !hasBegun && !isSettledUnused) this.violate(`${key}: no handler ever began`);
   }
 
-  private violate(violation: string): void {
+  private violate(violation: string): undefined {
     this.violations.push(violation);
   }
 }
-
-/** The record that was shown, and no longer than it was to live then. */
-function isSameRecord(hit: Operation, shown: Operation): boolean {
-  const { reply } = hit;
-  const { reply: said } = shown;
-  if (typeof reply !== 'object' || reply.state !== 'completed') return false;
-  if (typeof said !== 'object' || said.state !== 'completed' || said.fingerprint !== reply.fingerprint) {
-    return false;
-  }
-  const leftMs = said.remainingMs - (hit.at - shown.at);
-  return reply.remainingMs <= leftMs + SLACK_MS && sameCompletion(reply.outcome, said.outcome);
-}
-
-const OPERATORS: ReadonlySet<string> = new Set(['delete', 'resolve']);
 
 const STORES: ReadonlySet<string> = new Set(['complete', 'create']);
 
@@ -229,6 +246,10 @@ const STORES: ReadonlySet<string> = new Set(['complete', 'create']);
 function wasTaken(life: Life, history: History): boolean {
   const letter = letterOf(life, history);
   return letter === 'd' || letter === 'e' || letter === 'f';
+}
+
+function textIn({ body }: Outcome): string {
+  return Buffer.from(body).toString();
 }
 
 function endOf(life: Life): number {
@@ -241,7 +262,7 @@ function allowedAnswers(reply: Exclude<Operation['reply'], undefined | boolean>,
   if (reply.fingerprint !== attempt.fingerprint) return ['422 key-reused', late];
   if (reply.state === 'in-progress') return ['409 in-progress', late];
   if (reply.state === 'held') return [`409 ${reply.held}`, late];
-  return [`replay of ${Buffer.from(reply.outcome.body).toString()}`, late];
+  return [`replay of ${textIn(reply.outcome)}`, late];
 }
 
 function textOf(answer: Answer): string {

@@ -1,4 +1,5 @@
 import type { ClaimRequest, Completion, IdempotencyRecord, Resolution } from '../../src';
+import type { RedisLog } from './redis-log';
 import type { LinkFault, Schedule } from './schedule';
 import type { Owner } from './world';
 
@@ -37,6 +38,8 @@ export interface Operation {
   readonly to: number;
   /** The same moment in the time of the world. */
   readonly at: number;
+  /** When the call had returned its promise: a process can be stopped within it. */
+  readonly sentBy: number;
   readonly reply: Reply;
   /** `maxAge` of the near cache that gave the reply, so that the storage was not asked. */
   readonly cachedForMs: number | undefined;
@@ -51,6 +54,17 @@ export interface Trouble {
   readonly call: Call;
   readonly from: number;
   readonly to: number;
+}
+
+/** From the first moment to the last one at which it can be felt. */
+export interface Disturbance {
+  readonly from: number;
+  to: number;
+}
+
+/** What operators give records as outcomes. */
+export function resolvedBody(key: string): string {
+  return `${key} by an operator`;
 }
 
 /** One request that one process has received. */
@@ -91,12 +105,18 @@ export interface History {
   readonly troubles: Trouble[];
   readonly attempts: Attempt[];
   readonly runs: Run[];
+  /** When the storage could not be reached as usual, by any process. */
+  readonly disturbances: readonly Disturbance[];
+  /** What Redis has written, where it tells what became of a call that nobody was told of. */
+  readonly log?: RedisLog;
   /** When the storage's clock was set forward. */
   readonly jumps: readonly number[];
   /** Record keys that are in progress after the end. */
   readonly stuck: string[];
   /** What was asked at the very end, one for each key. */
   readonly probes: Attempt[];
+  /** When the processes were closed: what ends later is nobody's doing. */
+  endedAt: number;
   /** Whether the moments are exact: what is late is late because the schedule says so. */
   readonly exact: boolean;
   /** When, in the time of the world, the storage's clock showed this. */

@@ -100,7 +100,7 @@ export class Link implements IdempotencyStorage {
     const attempt = call.method === 'create' ? this.askers.get(call.claim.token) : undefined;
     return new Promise((resolve, reject) => {
       const deliver = (reply: T): void => this.after(this.latency(), this.owner, () => resolve(reply));
-      const fail = (): void => this.after(this.latency(), this.owner, () => reject(unavailable()));
+      const fail = (error: Error): void => this.after(this.latency(), this.owner, () => reject(error));
       this.owner.run(() => {
         this.noteTrouble(key, call, fault);
         this.carry({ key, call, fault, execute }, attempt).then(deliver, fail);
@@ -138,7 +138,8 @@ export class Link implements IdempotencyStorage {
     const from = clock.now() - slackMs;
     const at = world.now();
     const result = pending.execute();
-    const reply = result instanceof Promise ? await result : result;
+    const sentBy = world.now();
+    const reply = result instanceof Promise ? await this.heard(pending, result) : result;
     // Behind a near cache, a record that is there at once is out of it.
     const isHit = nearCacheMs > 0 && typeof result === 'object' && !(result instanceof Promise);
     const id = history.operations.length;
@@ -154,11 +155,24 @@ export class Link implements IdempotencyStorage {
       from,
       to,
       at,
+      sentBy,
       reply,
       cachedForMs: isHit ? nearCacheMs : undefined,
       fault: fault?.kind,
     });
     return reply;
+  }
+
+  /** A real storage may fail, and nobody knows what it has done. */
+  private async heard<T>({ key, call }: Pending<T>, reply: Promise<T>): Promise<T> {
+    const { history, world } = this.cable;
+    const from = world.now();
+    try {
+      return await reply;
+    } catch (error) {
+      history.troubles.push({ owner: this.owner, key, call, from, to: world.now() });
+      throw error;
+    }
   }
 
   private noteAsker(token: string): void {

@@ -3,19 +3,19 @@ import type { Call, History, Operation, Run } from './history';
 import type { Placed } from './linearise';
 import type { Row } from './row-model';
 
-/** How a record life ended, in the words of the guarantee. */
-export type LifeEnd = 'released' | 'lapsed' | 'ttl' | 'deleted' | 'flushed';
+/** How a record life ended, in the words of the guarantee; `lost`: nobody knows. */
+export type LifeEnd = 'released' | 'lapsed' | 'ttl' | 'deleted' | 'flushed' | 'lost';
 
 /** One record life: from the `create` that succeeded to release, lapse, ttl, delete or loss. Times are the world's. */
 export interface Life {
   readonly key: string;
   readonly token: string;
   readonly fingerprint: string;
-  readonly born: Operation;
-  /** The last operation that set the lease. */
-  armed: Operation;
+  readonly born: { readonly at: number };
+  /** When the lease was set last, and by whom. */
+  armed: Pick<Operation, 'at' | 'owner' | 'fault'>;
   completion: Completion | undefined;
-  end: { readonly how: LifeEnd; readonly at: number; readonly by: Operation | undefined } | undefined;
+  end: { readonly how: LifeEnd; readonly at: number } | undefined;
   readonly runs: Run[];
 }
 
@@ -31,11 +31,11 @@ export function livesOf(
   for (const { index, row, expired } of order) {
     const operation = operations[index] as Operation;
     if (life !== undefined && expired !== undefined) {
-      life.end = { how: howExpired(expired), at: history.worldTimeOf(expired.deadline.to), by: undefined };
+      life.end = { how: howExpired(expired), at: history.worldTimeOf(expired.deadline.to) };
       life = undefined;
     }
     if (life !== undefined && row === undefined) {
-      life.end = { how: howRemoved(operation), at: operation.at, by: operation };
+      life.end = { how: howRemoved(operation.call), at: operation.at };
       life = undefined;
     } else if (row !== undefined && life === undefined) {
       const { token, fingerprint } = row;
@@ -68,7 +68,7 @@ function howExpired({ completion, holdMs }: Row): LifeEnd {
   return completion === undefined && holdMs === 0 ? 'lapsed' : 'ttl';
 }
 
-function howRemoved({ call }: Operation): LifeEnd {
+export function howRemoved(call: Call): LifeEnd {
   if (call.method === 'release') return 'released';
   return call.method === 'delete' && call.because === 'flush' ? 'flushed' : 'deleted';
 }
@@ -89,6 +89,8 @@ export function letterOf(life: Life, history: History): Letter | undefined {
       return 'f';
     case 'flushed':
       return 'e';
+    case 'lost':
+      return undefined;
   }
 }
 
@@ -97,20 +99,20 @@ function isReleased({ runs }: Life): boolean {
   return runs.every(run => run.settled === 'release');
 }
 
-function letterOfLapse({ armed, token }: Life, end: number, history: History): Letter | undefined {
+function letterOfLapse({ armed, born, token }: Life, end: number, history: History): Letter | undefined {
   const { owner } = armed;
   if (owner === undefined) return undefined;
   if (owner.crashedAt <= end) return 'b';
   if (history.jumps.some(jump => jump >= armed.at && jump <= end)) return 'd';
-  // In real time a process may be late without the schedule's doing.
-  if (!history.exact) return 'c';
+  // In real time a process may be late without the schedule's doing; a log of Redis comes with all that was.
+  if (!history.exact && history.log === undefined) return 'c';
   const { maxLeaseMs, latencyMs, clockRate } = history.schedule.conditions;
   const claimed = history.operations.find(
     ({ call }) => call.method === 'create' && call.claim.token === token,
   );
-  if (end >= (claimed as Operation).at - latencyMs + maxLeaseMs / clockRate) return 'c';
+  if (end >= (claimed ?? born).at - latencyMs + maxLeaseMs / clockRate) return 'c';
   const overlaps = ({ from, to }: { from: number; to: number }): boolean => from <= end && to >= armed.at;
-  if (owner.pauses.some(overlaps)) return 'c';
+  if (owner.pauses.some(overlaps) || history.disturbances.some(overlaps)) return 'c';
   const troubled = history.troubles.some(trouble => trouble.owner === owner && overlaps(trouble));
   return troubled || armed.fault !== undefined ? 'c' : undefined;
 }

@@ -1,6 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import { MemoryStorage, type IdempotencyStorage, type MaybePromise, type Resolution } from '../../src';
-import type { Answer, Attempt, Call, History, Reply } from './history';
+import {
+  MemoryStorage,
+  StorageUnavailableError,
+  type IdempotencyStorage,
+  type MaybePromise,
+  type Resolution,
+} from '../../src';
+import {
+  resolvedBody,
+  type Answer,
+  type Attempt,
+  type Call,
+  type Disturbance,
+  type History,
+  type Reply,
+} from './history';
 import type { Cable } from './link';
 import { NearStorage, type NearFlaw } from './near-storage';
 import { Node, settingsOf, type NodeFlaw } from './node';
@@ -16,9 +30,6 @@ const PAUSE_MS = 120;
 /** Redis counts whole milliseconds, by a clock of its own. */
 const CLOCK_SLACK_MS = 2;
 
-/** End of the outcomes that operators have found out. */
-const RESOLVED = 'by an operator';
-
 const ATTEMPTS = 12;
 
 /** Longer than all attempts and their handlers. */
@@ -28,13 +39,14 @@ export interface Stage {
   readonly world: World;
   /** As the test's own hand has it. */
   readonly storage: IdempotencyStorage;
-  /** The same storage as a process has it, behind a near cache of this `maxAge`. */
-  readonly behindNearCache: (maxAgeMs: number) => IdempotencyStorage;
+  /** The same storage as a process has it, behind a near cache of this `maxAge`; 0: without one. */
+  readonly storageOf: (nearCacheMs: number) => IdempotencyStorage;
   readonly clock: { now(): number };
   readonly keyPrefix: string;
   readonly jump: (ms: number) => void;
   readonly jumps: readonly number[];
   readonly worldTimeOf: (storage: number) => number;
+  readonly disturbances: readonly Disturbance[];
   readonly exact: boolean;
   readonly flaw?: NodeFlaw | undefined;
   /** How long nothing happens before the end is looked at. */
@@ -64,11 +76,12 @@ export async function simulate(schedule: Schedule, flaws: Flaws = {}): Promise<H
       world,
       clock,
       storage,
-      behindNearCache: maxAgeMs => new NearStorage(storage, maxAgeMs, flaws.nearCache),
+      storageOf: maxAgeMs => (maxAgeMs > 0 ? new NearStorage(storage, maxAgeMs, flaws.nearCache) : storage),
       keyPrefix: 'key-',
       jump: ms => clock.jump(ms),
       jumps: clock.jumps,
       worldTimeOf: storage => clock.worldTimeOf(storage),
+      disturbances: [],
       exact: true,
       flaw: flaws.node,
       quietMs: QUIET_MS,
@@ -88,13 +101,15 @@ const REAL_PATIENCE_MS = 500;
 const REAL_PROBE_MS = 60_000;
 const REAL_QUIET_MS = 4_500;
 
+/** What a play in real time is given. */
+export type Ground = Pick<Stage, 'storage' | 'storageOf' | 'keyPrefix'> &
+  Partial<Pick<Stage, 'disturbances'>>;
+
 /** Plays a schedule in real time over a storage of its own clock. */
-export function playInRealTime(
-  schedule: Schedule,
-  ground: Pick<Stage, 'storage' | 'behindNearCache' | 'keyPrefix'>,
-): Promise<History> {
+export function playInRealTime(schedule: Schedule, ground: Ground): Promise<History> {
   const world = new RealWorld();
   return play(inRealTime(schedule), {
+    disturbances: [],
     ...ground,
     world,
     clock: world,
@@ -127,7 +142,7 @@ class Player {
     private readonly schedule: Schedule,
     private readonly stage: Stage,
   ) {
-    const { world, jumps, worldTimeOf, exact } = stage;
+    const { world, disturbances, jumps, worldTimeOf, exact } = stage;
     this.start = world.now();
     this.history = {
       schedule,
@@ -135,14 +150,16 @@ class Player {
       troubles: [],
       attempts: [],
       runs: [],
+      disturbances,
       jumps,
       stuck: [],
       probes: [],
+      endedAt: Infinity,
       exact,
       worldTimeOf,
     };
     const { conditions, seed } = schedule;
-    this.storages = conditions.nearCacheMs.map(ms => (ms > 0 ? stage.behindNearCache(ms) : stage.storage));
+    this.storages = conditions.nearCacheMs.map(stage.storageOf);
     const settings = settingsOf(conditions);
     this.nodes = this.storages.map((storage, index) => {
       const faults = schedule.faults.filter(fault => fault.process === index);
@@ -183,20 +200,23 @@ class Player {
 
   async play(): Promise<void> {
     const { world, quietMs } = this.stage;
+    // One by one: timers of a process that is late do not run in the order of their times.
     for (const step of this.schedule.steps) {
-      world.after(step.at, SERVER, () => this.take(step));
+      await world.until(this.start + step.at);
+      this.take(step);
     }
-    world.after(this.lastStep + 1, SERVER, () => this.nodes.forEach(({ owner }) => world.resume(owner)));
-    const end = this.start + this.lastStep + quietMs;
-    await world.until(end);
+    await world.until(this.start + this.lastStep + 1);
+    for (const { owner } of this.nodes) world.resume(owner);
+    await world.until(this.start + this.lastStep + quietMs);
     await this.lookForStuckKeys();
     await this.probe();
+    this.history.endedAt = world.now();
     for (const { engine } of this.nodes) {
       engine.heartbeat.close();
       // Of a crashed process: what it cannot store it would try again for the whole ttl.
       engine.unstored.close();
     }
-    for (const storage of this.storages) if (storage !== this.stage.storage) await storage.close?.();
+    for (const storage of this.storages) await storage.close?.();
   }
 
   private take(step: Step): void {
@@ -331,8 +351,7 @@ class Player {
   }
 
   private resolution(key: string): Resolution {
-    const body = Buffer.from(`${key} ${RESOLVED}`);
-    const completion = { status: 201, headers: [], body };
+    const completion = { status: 201, headers: [], body: Buffer.from(resolvedBody(key)) };
     return { token: randomUUID(), completion, ttlMs: this.schedule.conditions.ttlMs };
   }
 
@@ -344,15 +363,21 @@ class Player {
     owner?: Owner,
   ): Promise<void> {
     const { clock, world } = this.stage;
+    const { operations, troubles } = this.history;
     const from = clock.now() - this.slackMs;
     const at = world.now();
-    const result = execute();
-    const reply = result instanceof Promise ? await result : result;
-    const { operations } = this.history;
-    const id = operations.length;
-    const to = clock.now() + this.slackMs;
-    const nothing = { attempt: undefined, cachedForMs: undefined, fault: undefined };
-    operations.push({ id, key, call, owner, from, to, at, reply, ...nothing });
+    try {
+      const result = execute();
+      const sentBy = world.now();
+      const reply = result instanceof Promise ? await result : result;
+      const id = operations.length;
+      const to = clock.now() + this.slackMs;
+      const nothing = { attempt: undefined, cachedForMs: undefined, fault: undefined };
+      operations.push({ id, key, call, owner, from, to, at, sentBy, reply, ...nothing });
+    } catch (error) {
+      if (!(error instanceof StorageUnavailableError)) throw error;
+      troubles.push({ owner: owner ?? SERVER, key, call, from: at, to: world.now() });
+    }
   }
 
   private alive(index: number): Node {

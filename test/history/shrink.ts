@@ -56,12 +56,15 @@ async function without<T>(
   }
 }
 
-/** What a reader needs to see what went wrong. */
-export function report({ schedule, history, verdict }: Failure): string {
+/** What a reader needs to see what went wrong, and how to play it again. */
+export function report(
+  { schedule, history, verdict }: Failure,
+  again = `HISTORY_SEED=${schedule.seed} npx jest test/history.test.ts`,
+): string {
   const events = [...history.operations.map(describe), ...history.runs.map(describeRun)];
   const byTime = (one: string, other: string): number => parseFloat(one) - parseFloat(other);
   return [
-    `The schedule of seed ${schedule.seed} fails. Play it alone: HISTORY_SEED=${schedule.seed} npx jest test/history.test.ts`,
+    `The schedule of seed ${schedule.seed} fails. Play it again: ${again}`,
     ...verdict.violations.map(violation => `  ${violation}`),
     `conditions ${JSON.stringify(schedule.conditions)}`,
     ...schedule.steps.map(step => `step ${JSON.stringify(step)}`),

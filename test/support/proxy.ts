@@ -19,6 +19,8 @@ export class Proxy {
   private holdsReplies = false;
   private refuses = false;
   private lost: (() => void) | undefined;
+  /** How many bytes pass until their connection is cut within them. */
+  private bytesLeft = Infinity;
 
   private constructor(private readonly target: number) {
     this.listener = createServer(client => this.accept(client));
@@ -73,6 +75,11 @@ export class Proxy {
     this.cut();
   }
 
+  /** Cuts the connection on which so many more bytes have passed, requests and replies together, in the middle of them. */
+  cutAfter(bytes: number): void {
+    this.bytesLeft = bytes;
+  }
+
   /** The next request reaches the server; its reply is swallowed and its connection cut. Resolves when that has happened. */
   loseNextReply(): Promise<void> {
     return new Promise(resolve => (this.lost = resolve));
@@ -96,7 +103,7 @@ export class Proxy {
     client.on('data', (chunk: Buffer) => {
       if (link.isDead) return;
       if (this.holdsRequests) link.requests.push(chunk);
-      else link.server.write(chunk);
+      else this.pass(link, chunk, link.server);
     });
     link.server.on('data', (chunk: Buffer) => this.reply(link, chunk));
     for (const socket of [client, link.server]) {
@@ -114,7 +121,16 @@ export class Proxy {
       this.end(link);
       lost();
     } else if (this.holdsReplies) link.replies.push(chunk);
-    else link.client.write(chunk);
+    else this.pass(link, chunk, link.client);
+  }
+
+  private pass(link: Link, chunk: Buffer, to: Socket): void {
+    const allowed = this.bytesLeft;
+    this.bytesLeft -= chunk.byteLength;
+    if (this.bytesLeft >= 0) return void to.write(chunk);
+    this.bytesLeft = Infinity;
+    link.isDead = true;
+    to.write(chunk.subarray(0, allowed), () => this.end(link));
   }
 
   private end(link: Link): void {
