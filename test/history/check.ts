@@ -150,7 +150,8 @@ class Judge implements Verdict {
     if (letter === 'c' && wasGivenUp(life, this.history)) {
       this.violate(`${what} although its process could have extended it again`);
     }
-    const marked = life.runs.some(run => run.effectBegan);
+    const { at } = life.end;
+    const marked = life.runs.some(({ effectBeganAt = Infinity }) => effectBeganAt <= at);
     if (marked && (life.end.how === 'released' || life.end.how === 'lapsed') && letter !== 'd') {
       this.violate(`${what} although its effect had begun`);
     }

@@ -92,7 +92,8 @@ export interface Run {
   /** `undefined`: unprotected. */
   readonly token: string | undefined;
   readonly at: number;
-  effectBegan: boolean;
+  /** When its effect was known to be marked. */
+  effectBeganAt?: number;
   /** What it was settled with. */
   settled?: 'keep' | 'release' | 'hold';
   settledAt?: number;

@@ -119,7 +119,7 @@ export class Node {
 
   private begin(attempt: Attempt, token: string | undefined): Run {
     const { history, world } = this.options.cable;
-    const run: Run = { attempt, token, at: world.now(), effectBegan: false };
+    const run: Run = { attempt, token, at: world.now() };
     history.runs.push(run);
     return run;
   }
@@ -127,7 +127,7 @@ export class Node {
   private async handle(run: Run, { handler }: RequestStep, claim?: Claim): Promise<Answer> {
     if (handler.effectBegins && claim !== undefined) {
       await claim.effectBegins();
-      run.effectBegan = true;
+      run.effectBeganAt = this.options.cable.world.now();
     }
     if (handler.ms > 0) await this.pass(handler.ms);
     if (handler.ends === 'throws') throw new HandlerFailure();
