@@ -395,4 +395,22 @@ describe('The storage contract', () => {
   it('accepts a storage that keeps it with all that is optional', async () => {
     expect(await failedTests({ create: () => mutant(() => ({})) })).toEqual([]);
   });
+
+  it('makes no more calls at once than a pool of connections serves in time', async () => {
+    let calls = 0;
+    let most = 0;
+    const counted = async <T>(run: () => T): Promise<T> => {
+      most = Math.max(most, ++calls);
+      await turn();
+      calls--;
+      return run();
+    };
+    const busy: Mutation = right => ({
+      create: (key, claim) => counted(() => right.create(key, claim)),
+      delete: key => counted(() => right.delete(key)),
+    });
+    const isMany = (name: string): boolean => name === 'scan finds all of 1100 records';
+    expect(await failedTests({ create: () => mutant(busy) }, isMany)).toEqual([]);
+    expect(most).toBeLessThanOrEqual(100);
+  });
 });

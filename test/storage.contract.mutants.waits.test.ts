@@ -1,4 +1,4 @@
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as turn, setTimeout as delay } from 'node:timers/promises';
 import { failedTests, mutant, type Mutation } from './fixtures/contract-runs';
 
 /** Each of these has a wrong `waitFor`; the contract finds it by the test of that name, which says what is wrong. */
@@ -128,4 +128,19 @@ describe('The storage contract', () => {
       expect(failed[0]?.error.message).toMatch(says);
     },
   );
+
+  it('accepts a waitFor that wakes everybody once for nothing, as after it has connected', async () => {
+    const wakesOnceForNothing: Mutation = right => {
+      const woken = new Set<string>();
+      return {
+        waitFor: async (key, signal) => {
+          if (woken.has(key)) return right.waitFor(key, signal);
+          woken.add(key);
+          await Promise.race([right.waitFor(key, signal), delay(1)]);
+        },
+      };
+    };
+    const options = { create: () => mutant(wakesOnceForNothing) };
+    expect(await failedTests(options, name => name.startsWith('waitFor'))).toEqual([]);
+  });
 });

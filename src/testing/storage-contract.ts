@@ -17,8 +17,14 @@ import { waitTests } from './contract/waits';
 
 export type { AnotherStorage, StorageUnderTest } from './contract/trial';
 
-/** `test` of jest, vitest or node:test, or anything that runs a named asynchronous function. */
-export type TestFunction = (name: string, run: () => Promise<void>) => void;
+/**
+ * `test` of jest, vitest or node:test, or anything that runs a named asynchronous function. Jest and vitest give it
+ * `timeoutMs`, for a storage that is far away; others may leave it out.
+ */
+export type TestFunction = (name: string, run: () => Promise<void>, timeoutMs: number) => void;
+
+/** Of tests that make a thousand calls, over connections of 50 ms and more. */
+const TEST_TIMEOUT_MS = 30_000;
 
 export interface StorageContractOptions<Under extends StorageUnderTest = StorageUnderTest> {
   /** Registers one test. */
@@ -93,7 +99,7 @@ export function storageContract<Under extends StorageUnderTest>(
   const specifications = another === undefined ? SPECIFICATIONS : [...SPECIFICATIONS, instanceTests];
   for (const specify of specifications) {
     specify((name, run) => {
-      test(name, async () => {
+      const runOnce = async (): Promise<void> => {
         const under = await create();
         const trial = new Trial(under, shortMs, another && (() => another(under)));
         try {
@@ -101,7 +107,8 @@ export function storageContract<Under extends StorageUnderTest>(
         } finally {
           await trial.close();
         }
-      });
+      };
+      test(name, runOnce, TEST_TIMEOUT_MS);
     });
   }
 }

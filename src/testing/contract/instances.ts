@@ -12,7 +12,7 @@ import {
   type Trial,
 } from './trial';
 import { endWhileFallingAsleep } from './waits';
-import { soon, waiter } from './waiters';
+import { soon, Waiter } from './waiters';
 
 const RACES = 10;
 const RIVALS = 20;
@@ -75,7 +75,7 @@ const wakeTests: Specification = test => {
     test(`waitFor of one storage wakes when the owner ${name} through another`, async trial => {
       const another = await trial.another();
       await trial.claimed();
-      const waiters = [waiter(another, trial.key), waiter(trial.storage, trial.key)];
+      const waiters = [new Waiter(another, trial.key), new Waiter(trial.storage, trial.key)];
       await Promise.all(waiters.map(one => one.isAsleep()));
       await end(trial);
       await soon(Promise.all(waiters.map(one => one.woken)));

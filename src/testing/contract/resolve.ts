@@ -12,7 +12,7 @@ import {
   type Trial,
 } from './trial';
 import { meet } from './races';
-import { soon, waiter } from './waiters';
+import { soon, Waiter } from './waiters';
 
 const AT_ONCE = 10;
 
@@ -138,7 +138,7 @@ const timeTests: Specification = test => {
 
   test('waitFor wakes when an operator resolves the record', async trial => {
     await trial.claimed();
-    const waiting = waiter(trial.storage, trial.key);
+    const waiting = new Waiter(trial.storage, trial.key);
     await waiting.isAsleep();
     assert.equal(await resolve(trial, ['in-progress']), true);
     await soon(waiting.woken);

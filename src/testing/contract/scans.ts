@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict';
 import type { ScannedRecord } from '../../storage/storage';
-import { LONG_MS, OUTCOME, REACHABLE_STATES, type Specification, type Trial } from './trial';
+import { inBatches, LONG_MS, OUTCOME, REACHABLE_STATES, type Specification, type Trial } from './trial';
 
 /** More than one page of whatever a storage reads by pages. */
 const MANY = 1_100;
-
-/** Calls at once. */
-const BATCH = 100;
 
 /** `scan`, where the storage has it. */
 export const scanTests: Specification = test => {
@@ -40,10 +37,7 @@ export const scanTests: Specification = test => {
   test(`scan finds all of ${MANY} records`, async trial => {
     if (trial.storage.scan === undefined) return;
     const keys = trial.moreKeys(MANY);
-    for (let start = 0; start < MANY; start += BATCH) {
-      const batch = keys.slice(start, start + BATCH);
-      await Promise.all(batch.map(async key => trial.storage.create(key, trial.claim(trial.owner))));
-    }
+    await inBatches(keys, async key => trial.storage.create(key, trial.claim(trial.owner)));
     const found = new Set((await scanFor(trial, new Set(keys))).map(({ recordKey }) => recordKey));
     assert.equal(found.size, MANY, `scan found ${found.size} of ${MANY} records`);
   });

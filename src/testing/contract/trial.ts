@@ -35,6 +35,9 @@ export const DAY_MS = 24 * 60 * 60 * 1000;
 /** What a remainder may lack of what the clock of this process says: another machine's clock runs as fast, but not quite. */
 const CLOCK_SLACK_MS = 100;
 
+/** Calls at once. */
+const BATCH = 100;
+
 /** From here on a timer that fires a millisecond early takes much more than half of its time. */
 const TELLING_MS = 5;
 
@@ -171,9 +174,19 @@ export class Trial {
 
   async close(): Promise<void> {
     const keys = [this.key, ...this.#moreKeys];
-    await Promise.all(keys.map(async key => this.storage.delete(key)));
+    await inBatches(keys, async key => this.storage.delete(key));
     for (const other of this.#others) await other.close?.();
     await this.under.close?.();
+  }
+}
+
+/** Calls for every key, but not for so many at once that the last ones wait for a connection until they are given up. */
+export async function inBatches(
+  keys: readonly string[],
+  call: (key: string) => Promise<unknown>,
+): Promise<void> {
+  for (let start = 0; start < keys.length; start += BATCH) {
+    await Promise.all(keys.slice(start, start + BATCH).map(call));
   }
 }
 

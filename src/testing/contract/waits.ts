@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { IdempotencyStorage } from '../../storage/storage';
 import { DAY_MS, LONG_MS, NOT_STORED, OUTCOME, type Specification, type Trial } from './trial';
-import { ASLEEP_AFTER_MS, soon, waiter, waitFor, type Waiter } from './waiters';
+import { ASLEEP_AFTER_MS, soon, waitFor, Waiter, waitUntilAborted } from './waiters';
 
 /** More than the connections that a pool has. */
 const MANY = 30;
 
 const IGNORES_SIGNAL = 'waitFor did not reject, although its signal was aborted,';
 
-const waiterOf = ({ storage, key }: Trial): Waiter => waiter(storage, key);
+const waiterOf = ({ storage, key }: Trial): Waiter => new Waiter(storage, key);
 
 /** `waitFor`, where the storage has it: a waiter sleeps until the record in progress may have changed. */
 export const waitTests: Specification = test => {
@@ -74,7 +74,7 @@ const promptTests: Specification = test => {
     const { storage, owner } = trial;
     const keys = trial.moreKeys(MANY);
     for (const key of keys) await storage.create(key, trial.claim(owner));
-    const waiters = keys.map(key => waiter(storage, key));
+    const waiters = keys.map(key => new Waiter(storage, key));
     await Promise.all(waiters.map(one => one.isAsleep()));
     const calls = Promise.all(keys.map(async key => storage.release(key, owner)));
     await soon(calls, `${MANY} waiters leave no other call a connection: release did not return`);
@@ -88,15 +88,15 @@ const abortTests: Specification = test => {
     if (storage.waitFor === undefined) return;
     await trial.claimed();
     const reason = new Error('no longer wanted');
-    const rejects = (signal: AbortSignal): Promise<void> =>
-      assert.rejects(waitFor(storage, key, signal), (error: unknown) => {
-        assert.equal(error, reason, 'waitFor rejects with signal.reason itself');
-        return true;
-      });
-    await soon(rejects(AbortSignal.abort(reason)), IGNORES_SIGNAL);
+    const isReason = (error: unknown): true => {
+      assert.equal(error, reason, 'waitFor rejects with signal.reason itself');
+      return true;
+    };
+    const refused = assert.rejects(waitFor(storage, key, AbortSignal.abort(reason)), isReason);
+    await soon(refused, IGNORES_SIGNAL);
 
     const controller = new AbortController();
-    const waiting = rejects(controller.signal);
+    const waiting = assert.rejects(waitUntilAborted(storage, key, controller.signal), isReason);
     // The test looks at it later, and is told then that it did not wait or gave another reason.
     waiting.catch(() => undefined);
     await delay(ASLEEP_AFTER_MS);
@@ -128,7 +128,7 @@ export async function endWhileFallingAsleep(trial: Trial, sleeping: IdempotencyS
   // What it reads with is connected by now. What it listens with may not be.
   await Promise.all(keys.map(async key => sleeping.get(key)));
   const rounds = keys.map(async (key, round) => {
-    const waiting = waiter(sleeping, key);
+    const waiting = new Waiter(sleeping, key);
     const afterMs = MOMENTS_MS[round] ?? 0;
     if (afterMs > 0) await delay(afterMs);
     await storage.complete(key, owner, OUTCOME, LONG_MS);
