@@ -2,6 +2,7 @@ import { failure, knownOptions } from '../idempotency.validation';
 import type { MaybePromise } from '../maybe-promise';
 import { bytesTests } from './contract/bytes';
 import { claimTests } from './contract/claims';
+import { contestTests } from './contract/contests';
 import { expiryTests } from './contract/expiry';
 import { fencingTests } from './contract/fencing';
 import { holdTests } from './contract/holds';
@@ -49,6 +50,7 @@ const SPECIFICATIONS: readonly Specification[] = [
   fencingTests,
   takeoverTests,
   raceTests,
+  contestTests,
   expiryTests,
   bytesTests,
   repeatTests,

@@ -11,6 +11,7 @@ import {
   type Specification,
   type Trial,
 } from './trial';
+import { contestTestsOfTwo } from './contests';
 import { endWhileFallingAsleep } from './waits';
 import { soon, Waiter } from './waiters';
 
@@ -61,6 +62,7 @@ export const instanceTests: Specification = test => {
     }
   });
 
+  contestTestsOfTwo(test);
   wakeTests(test);
 };
 
