@@ -341,8 +341,8 @@ describe.each(PLATFORMS)('a live key after a change of the option (%s)', platfor
         'raw',
         'canonical',
         false,
-        '415 body-unreadable',
-        '415 body-unreadable',
+        '503 record-unsupported',
+        '503 record-unsupported',
       ],
       // Nobody can tell such a record from one of another route, whose key this client may have taken.
       ['an own function to canonical', own, 'canonical', false, '422 key-reused', '422 key-reused'],

@@ -41,7 +41,7 @@ async function differenceAcrossReleases(
   const comparable = await plan.fingerprintLike(fingerprint);
   if (comparable === undefined) {
     throw new RecordUnsupportedError(
-      'its fingerprint needs an algorithm that this instance does not know, or a form of the body that it does not have, such as `rawBody`',
+      'its fingerprint needs an algorithm that this instance does not know, or the bytes of the body, which it does not keep (`rawBody`)',
     );
   }
   return comparable === fingerprint ? undefined : new KeyReusedError(plan.differsBy);

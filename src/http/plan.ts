@@ -1,19 +1,14 @@
 import type { ExecutionContext } from '@nestjs/common';
 import type { RequestPlan } from '../engine/request-plan';
-import { BodyUnreadableError, KeyMissingError } from '../idempotency.errors';
+import { KeyMissingError } from '../idempotency.errors';
 import type { RequestFunction } from '../idempotency.options';
 import type { ModuleSettings, RouteSettings } from '../idempotency.settings';
 import { RecordKeys } from '../record-key';
 import { callRequestFunction, keyFrom, scopeFrom } from '../request-functions';
 import { after, recover, type MaybePromise } from '../maybe-promise';
 import type { DigestSecret } from '../digest';
-import {
-  algorithmOf,
-  fingerprintOwn,
-  fingerprintRequest,
-  fingerprintTarget,
-  type FingerprintAlgorithm,
-} from './fingerprint';
+import { algorithmOf, fingerprintOwn, fingerprintRequest, fingerprintTarget } from './fingerprint';
+import { hasBytesWithRawBody } from './fingerprint/body';
 import { readKey } from './key';
 import type { FingerprintSource } from './fingerprint/request-view';
 
@@ -111,19 +106,22 @@ export class HttpPlanner {
 
   /** Records of another algorithm are compared by that one, so that a changed option or release keeps live keys alive. */
   fingerprintLike(other: string, exchange: PlannedExchange): MaybePromise<string | undefined> {
+    const { request } = exchange;
     const algorithm = algorithmOf(other);
     if (algorithm === undefined) return undefined;
-    return recover(() => this.fingerprintBy(algorithm, exchange), undefinedWhereUnreadable);
-  }
-
-  private fingerprintBy(algorithm: FingerprintAlgorithm, exchange: PlannedExchange): MaybePromise<string> {
-    const { request } = exchange;
     const { secret } = this;
     switch (algorithm.slice(0, 2)) {
       case 'c1':
         return fingerprintRequest(request, 'c1', secret);
       case 'r1':
-        return fingerprintRequest(request, 'r1', secret);
+        return recover(
+          () => fingerprintRequest(request, 'r1', secret),
+          error => {
+            // A node with `rawBody` can compare it.
+            if (hasBytesWithRawBody(request)) return undefined;
+            throw error;
+          },
+        );
       case 'f1':
         // Without a function of its own this is another route than the record's, as far as anybody can tell.
         return typeof this.settings.fingerprint === 'function'
@@ -133,14 +131,6 @@ export class HttpPlanner {
         return fingerprintTarget(request, secret);
     }
   }
-}
-
-/**
- * What the route's own fingerprint needs of the body is there, or nothing would be compared. The record's needs more, such as
- * `rawBody`, which the node that made it has.
- */
-function undefinedWhereUnreadable(error: unknown): undefined {
-  if (!(error instanceof BodyUnreadableError)) throw error;
 }
 
 class HttpPlan implements RequestPlan {

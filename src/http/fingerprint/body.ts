@@ -6,7 +6,7 @@ import { after, type MaybePromise } from '../../maybe-promise';
 import { canonicalJson } from './canonical';
 import { canonicalJsonText, mayHoldInexactNumbers } from './exact-json';
 import { multipartText } from './multipart';
-import type { NodeRequest, RequestView } from './request-view';
+import { RequestView, type FingerprintSource, type NodeRequest } from './request-view';
 
 const NO_BODY = '-';
 
@@ -50,6 +50,11 @@ export function bytesPart(request: RequestView): MaybePromise<string> {
       `The bytes of the ${nameOf(request.contentType)} body were not kept. Pass \`rawBody: true\` to NestFactory.create() and register a parser for this content type with app.useBodyParser(), or use another \`fingerprint\` for this route.`,
     );
   });
+}
+
+/** Whether `rawBody: true` keeps the bytes of such a body: that of a type that NestJS parses by itself. */
+export function hasBytesWithRawBody(request: FingerprintSource): boolean {
+  return request.body !== undefined && hasUsualParser(new RequestView(request).contentType);
 }
 
 /** Whether the request came with content (RFC 9112, 6.3; RFC 9113, 8.1). */
@@ -123,8 +128,11 @@ function isUnparsedObject(request: RequestView): boolean {
   if (!isEmptyObject(request.body)) return false;
   const { contentType, rawBody, isParsed, node } = request;
   if (isParsed || rawBody !== undefined) return false;
-  const hasUsualParser = isJson(contentType) || contentType === 'application/x-www-form-urlencoded';
-  return !(hasUsualParser && node.readableDidRead === true);
+  return !(hasUsualParser(contentType) && node.readableDidRead === true);
+}
+
+function hasUsualParser(contentType: string): boolean {
+  return isJson(contentType) || contentType === 'application/x-www-form-urlencoded';
 }
 
 function isJson(contentType: string): boolean {
