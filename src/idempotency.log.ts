@@ -59,7 +59,7 @@ function lossText({ route, code, recordKey }: IdempotencyEvent): string {
 }
 
 /** The message that names the cause: those of our own errors are made for clients. */
-function reasonOf(error: unknown): string {
+export function reasonOf(error: unknown): string {
   const reason = error instanceof IdempotencyError && error.cause !== undefined ? error.cause : error;
   if (!(reason instanceof Error)) return thrownText(reason);
   // Node's AggregateError of a refused connection has a code and no message.

@@ -17,7 +17,7 @@ import { IdempotencyEngine } from './idempotency.engine';
 import { IdempotencyConfigurationError } from './idempotency.errors';
 import { IdempotencyEvents } from './idempotency.events';
 import { IdempotencyInterceptor } from './idempotency.interceptor';
-import { alarmLog } from './idempotency.log';
+import { alarmLog, reasonOf } from './idempotency.log';
 import type { IdempotencyFactoryOptions } from './idempotency.options';
 import { RequestScopeCheck } from './idempotency.request-scope';
 import { IdempotencyRoutes } from './idempotency.routes';
@@ -38,6 +38,9 @@ const builder = new ConfigurableModuleBuilder<IdempotencyFactoryOptions>()
   }))
   .build();
 const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } = builder;
+
+/** `code` of StorageUnavailableError, also of that of another copy of the library. */
+const UNAVAILABLE = 'storage-unavailable';
 
 /** What Nest takes beside the factory, and `isGlobal`. */
 const ASYNC_OPTIONS = [
@@ -123,9 +126,18 @@ export class IdempotencyModule
     whenServerHasClosed(httpAdapter, () => this.engine.shutdown.drain());
   }
 
-  /** Once all modules are there: one of them may connect the storage's client by itself. */
+  /**
+   * Once all modules are there: one of them may connect the storage's client by itself. An application starts without its storage,
+   * as it goes on without it, but not with one that cannot keep its guarantees.
+   */
   async onApplicationBootstrap(): Promise<void> {
-    if (this.settings.enabled) await this.engine.storage.verify?.();
+    if (!this.settings.enabled) return;
+    try {
+      await this.engine.storage.verify?.();
+    } catch (error) {
+      if (Reflect.get(Object(error), 'code') !== UNAVAILABLE) throw error;
+      new Logger('Idempotency').warn(`The application starts without its storage: ${reasonOf(error)}`);
+    }
   }
 
   /**

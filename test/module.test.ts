@@ -2,6 +2,7 @@ import {
   Controller,
   Inject,
   Injectable,
+  Logger,
   Module,
   Post,
   type DynamicModule,
@@ -18,6 +19,7 @@ import {
   IdempotencyService,
   MemoryStorage,
   RedisStorage,
+  StorageUnavailableError,
   type IdempotencyEvent,
   type IdempotencyModuleOptions,
   type IdempotencyOptionsFactory,
@@ -478,6 +480,21 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
       await expect(startWith(IdempotencyModule.forRoot({ storage: new Checked() }))).rejects.toThrow(
         'it evicts',
       );
+    });
+
+    it('that is unavailable at start-up does not keep the application from starting, and the log tells', async () => {
+      class Unreachable extends MemoryStorage {
+        verify(): Promise<void> {
+          return Promise.reject(new StorageUnavailableError({ cause: new Error('connect ECONNREFUSED') }));
+        }
+      }
+      const warn = jest.spyOn(Logger.prototype, 'warn').mockReturnValue();
+      try {
+        await startWith(IdempotencyModule.forRoot({ storage: new Unreachable() }));
+        expect(warn.mock.calls.flat().join()).toContain('connect ECONNREFUSED');
+      } finally {
+        warn.mockRestore();
+      }
     });
 
     it('is closed after the server, once', async () => {

@@ -155,15 +155,18 @@ export interface IdempotencyStorage {
 
   /**
    * Resolves when the record in progress under `recordKey` may have changed: on a message of its owner or of an
-   * operator, after a lost connection came back, at the end of its lease, at once where nothing is in progress. Subscribes first, then marks the
-   * row as waited for and reads it in one step, so no change is missed. Rejects with `signal.reason` where that aborts, and where the storage fails.
+   * operator, after a lost connection came back, at the end of its lease, at once where nothing is in progress. Listens first, and reads the
+   * record then, so no change is missed. Rejects with `signal.reason` where that aborts, and where the storage fails.
    */
   waitFor?: ((recordKey: string, signal: AbortSignal) => Promise<void>) | undefined;
 
   /** For operators: every live record, in no order. */
   scan?: (() => AsyncIterable<ScannedRecord>) | undefined;
 
-  /** Called by the module at start-up: throws where the storage is set up so that it cannot keep its word. */
+  /**
+   * Called by the module at start-up: throws where the storage is set up so that it cannot keep its word, which stops the start. A
+   * `StorageUnavailableError` is only logged.
+   */
   verify?: (() => MaybePromise<void>) | undefined;
 
   /** Called by the module after the server has closed. Closes only what the storage itself opened. */
