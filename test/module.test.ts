@@ -10,6 +10,7 @@ import {
 } from '@nestjs/common';
 import { APP_INTERCEPTOR, REQUEST, RouterModule } from '@nestjs/core';
 import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
+import { Test } from '@nestjs/testing';
 import {
   DEFAULTS,
   Idempotent,
@@ -253,6 +254,13 @@ describe.each(PLATFORMS)('IdempotencyModule on %s', platform => {
 
     it('is not there for an interceptor that somebody makes by hand', () => {
       expect(() => Reflect.construct(IdempotencyInterceptor, [])).toThrow(missing);
+    });
+
+    it('is not missed where `useMocker()` provides what a unit test lacks', async () => {
+      const testing = Test.createTestingModule({ controllers: [PaymentsController] }).useMocker(() => ({}));
+      const module = await testing.compile();
+      expect(module.get(PaymentsController)).toBeInstanceOf(PaymentsController);
+      await module.close();
     });
 
     it('is not taken for one that cannot be made', async () => {

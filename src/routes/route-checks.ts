@@ -52,12 +52,12 @@ export function* warningsFor(bound: BoundHandler): Iterable<string> {
   }
 }
 
-/** A smaller number is likelier to be seconds, which other libraries count: up to a week of them. */
+/** A smaller number is likelier to be seconds, which other libraries count: up to a week of them. One of whole seconds is not. */
 const SHORTEST_CLEAR_TTL_MS = 600_000;
 
 /** What to warn of where seconds were probably meant: records would expire before retries come. */
 export function warningOfTtl(at: string, { ttl }: IdempotencyRouteOptions): string | undefined {
-  if (typeof ttl !== 'number' || ttl >= SHORTEST_CLEAR_TTL_MS) return undefined;
+  if (typeof ttl !== 'number' || ttl >= SHORTEST_CLEAR_TTL_MS || ttl % 1000 === 0) return undefined;
   return `\`ttl: ${ttl}\` of ${at} means ${ttl / 1000} seconds: numbers are milliseconds. Write '${asSeconds(ttl)}' if seconds were meant, and '${ttl / 1000}s' if not.`;
 }
 
