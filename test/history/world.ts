@@ -64,6 +64,8 @@ export class RealWorld implements World {
   }
 
   async until(time: number): Promise<void> {
-    while (this.now() < time) await new Promise(resolve => setTimeout(resolve, time - this.now()));
+    for (let left = time - this.now(); left > 0; left = time - this.now()) {
+      await new Promise(resolve => setTimeout(resolve, left));
+    }
   }
 }
